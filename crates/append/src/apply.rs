@@ -1,14 +1,17 @@
 //! A batch on its way into a trie.
 //!
-//! 1. The batch goes through the trie in key order ([`tree`], [`leaf`]). Nodes that it needs are read ahead, those of some thousand keys at a time,
-//!    level by level, each level in one psync ([`Apply::node`]).
-//! 2. What a leaf becomes is written as entries ([`content`]): those that the batch does not touch are copied as they are. On the way up, lists of
-//!    children are made of them; what is too large is split, what is small is joined with its neighbour ([`pack`]).
-//! 3. A node is appended when what is below it was: it has its pointer at once, and goes to the device with others, in large writes
-//!    ([`doclog::Appender`]). The commit header is the last.
-//! 4. Book is kept of nodes made and nodes that are not referred to any more. One that was made and is made anew by the same batch is in neither.
+//! 1. The batch goes through the trie in key order ([`tree`], [`leaf`]). The nodes for some thousand keys at a time are
+//!    read ahead, level by level, each level in one psync ([`Apply::node`]).
+//! 2. The new content of a leaf is written as entries ([`content`]); entries that the batch does not touch are copied
+//!    unchanged. On the way up, the new nodes become lists of children. A node that is too large is split, a small one
+//!    is joined with its neighbour ([`pack`]).
+//! 3. A node is appended after the nodes below it. Its pointer is known at once; the bytes go to the device with
+//!    others, in large writes ([`doclog::Appender`]). The commit header is the last.
+//! 4. Nodes made and nodes no longer referred to are listed. A node that this batch made and then made anew is in
+//!    neither list.
 //!
-//! If anything fails, what was appended is room that is given out again, and the version that the batch began with is as it was.
+//! If anything fails, the appended bytes are space that is given out again, and the version that the batch began with
+//! is unchanged.
 
 mod content;
 mod leaf;
@@ -33,18 +36,19 @@ use crate::shared::corrupt;
 use crate::version::Version;
 use content::Content;
 
-/// Updates whose nodes are read together: as many leaves at most are in memory.
+/// Updates whose nodes are read together. So at most as many leaves are in memory.
 const WINDOW: usize = 1024;
 
-/// Stack that is left at least where another B+-tree is gone down, and stack that is added.
+/// Stack that must be left before the descent into another B+-tree, and stack that is added if less is left.
 const STACK_LEFT_MIN: usize = 128 << 10;
 const STACK_BYTES: usize = 2 << 20;
 
-/// The updates of a batch, and between them keys that have to be looked at again.
+/// The updates of a batch, and between them keys to be looked at again.
 struct Work<'a> {
     batch: &'a dyn Batch,
     again: Vec<Vec<u8>>,
-    /// Numbers of updates, those of keys to be looked at behind those of the batch. None: the batch as it is.
+    /// Numbers of updates; the keys to be looked at again are numbered behind the updates of the batch. None: the order
+    /// of the batch.
     order: Option<Vec<usize>>,
 }
 
@@ -53,7 +57,7 @@ impl<'a> Work<'a> {
         let mut work = Self { batch, again, order: None };
         if !work.again.is_empty() {
             let mut order: Vec<usize> = (0..work.batch.len() + work.again.len()).collect();
-            // Stable: of equal keys those of the batch stay in the order of their seqs.
+            // Stable, so updates of equal keys stay in the order of their seqs.
             order.sort_by_key(|number| work.key_of(*number));
             work.order = Some(order);
         }
@@ -79,25 +83,25 @@ impl<'a> Work<'a> {
         self.key_of(self.number(index))
     }
 
-    /// The update; none where a key is only to be looked at.
+    /// The update; none for a key that is only to be looked at.
     fn update(&self, index: usize) -> Option<Update<'a>> {
         let number = self.number(index);
         (number < self.batch.len()).then(|| self.batch.get(number))
     }
 }
 
-/// What a batch made of a trie.
+/// The result of a batch on a trie.
 pub(crate) struct Done {
     pub(crate) redo: Redo,
     pub(crate) dropped_documents: Vec<DocPointer>,
     /// Documents that were made of values.
     pub(crate) documents: Vec<DocPointer>,
-    /// What later batches have to look at.
+    /// Keys that later batches have to look at.
     pub(crate) again: Again,
-    /// Nodes that are worth caching, and nodes that are not referred to any more.
+    /// Nodes worth caching, and nodes no longer referred to.
     pub(crate) made_nodes: Vec<(DocPointer, Arc<Node>)>,
     pub(crate) dropped_nodes: Vec<DocPointer>,
-    /// What was written.
+    /// Files that were written.
     pub(crate) files: Vec<File>,
 }
 
@@ -111,14 +115,14 @@ fn place_of(pointer: &DocPointer) -> Place {
 /// A node that the batch made.
 struct Made {
     pointer: DocPointer,
-    /// Kept of what may be asked for again: internal nodes, and roots.
+    /// Kept for nodes that may be asked for again: internal nodes, and roots.
     node: Option<Arc<Node>>,
 }
 
 pub(crate) struct Apply<'a> {
     base: &'a Version,
     work: Work<'a>,
-    /// What the header says of it.
+    /// The seq that the new header will store.
     through: Seq,
     rules: Rules<'a>,
     progress: &'a dyn Fn(usize),
@@ -130,7 +134,7 @@ pub(crate) struct Apply<'a> {
     made_documents: Vec<DocPointer>,
     dropped_documents: Vec<DocPointer>,
     shape: Shape,
-    /// Whether the trie, or what is put into it, has what expires. Without it no node is due.
+    /// Whether the trie, or the batch, has anything that expires. Without it no node is due.
     expires: bool,
     /// Nodes that were read ahead.
     ahead: HashMap<Place, Arc<Node>>,
@@ -161,7 +165,8 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Makes the leaves of these keys anew too, whatever the batch does to them. It leaves out what need not stay, and brings nothing new.
+    /// Rewrites the leaves of these keys too, even if the batch does not touch them. The rewrite drops versions that
+    /// need not stay and brings nothing new.
     pub(crate) fn rewriting(mut self, keys: Vec<Vec<u8>>) -> Self {
         let mut again = std::mem::take(&mut self.work.again);
         again.extend(keys);
@@ -195,7 +200,8 @@ impl<'a> Apply<'a> {
         };
         let place = self.nodes.push(&header.encode())?;
         self.made.insert(place_of(&place), Made { pointer: place, node: None });
-        // Documents first: nothing in a node leads to one that is not there. Where the nodes find no room, those go too.
+        // Documents are written first, so no node leads to a missing document. If the nodes find no space, the
+        // documents go too.
         self.documents.write()?;
         self.nodes.write()?;
         let mut files = self.documents.finish()?;
@@ -224,7 +230,7 @@ impl<'a> Apply<'a> {
         self.base.header().chunk_bytes()
     }
 
-    /// A node that the update at `index`, or one of its neighbours, has come to.
+    /// A node that the update at `index`, or one of its neighbours, has reached.
     fn node(&mut self, pointer: &DocPointer, index: usize) -> Result<Arc<Node>> {
         let place = place_of(pointer);
         if let Some(node) = self.made.get(&place).and_then(|made| made.node.as_ref()) {
@@ -239,7 +245,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// A node that no update has come to.
+    /// A node that no update has reached.
     fn neighbour(&mut self, pointer: &DocPointer) -> Result<Arc<Node>> {
         let place = place_of(pointer);
         let made = self.made.get(&place).and_then(|made| made.node.as_ref());
@@ -270,15 +276,15 @@ impl<'a> Apply<'a> {
         descend(root, count, chunk_bytes, Leaves::All, key, &mut fetch, &mut |_, _| {})
     }
 
-    /// Appends a node. `is_root` says that it is the root of a B+-tree.
+    /// Appends a node. `is_root`: the node is the root of a B+-tree.
     fn make(&mut self, content: &Content, skip: &[u8], is_root: bool) -> Result<Link> {
         let bytes = content.encode(skip);
         let pointer = self.nodes.push(&bytes)?;
-        // What is written is what can be read: a mistake here is found before anything refers to it.
+        // The written bytes are decoded at once, so a mistake here is found before anything refers to the node.
         let node = Node::decode(&bytes, self.chunk_bytes());
         let node = node.map_err(|damage| corrupt(&self.base.nodes, &pointer, damage))?;
         count(&mut self.shape, node.level(), pointer.length.stored(), node.counts(), u64::wrapping_add);
-        // What has expired and was only copied is due at once, and what had to stay later.
+        // Expired versions that were only copied are due at once; those that had to stay are due later.
         let looked_at = if content.is_copied { Time(0) } else { self.rules.horizon.now };
         let due = if self.expires { node.due(looked_at) } else { None };
         let filter = filter::of(&node);
@@ -287,7 +293,7 @@ impl<'a> Apply<'a> {
         Ok(Link { pointer, due, filter })
     }
 
-    /// A node that was in the trie is not referred to any more.
+    /// Counts a node of the trie as no longer referred to.
     fn drop_node(&mut self, pointer: &DocPointer, node: &Node) {
         count(&mut self.shape, node.level(), pointer.length.stored(), node.counts(), u64::wrapping_sub);
         if self.made.remove(&place_of(pointer)).is_none() {
@@ -295,7 +301,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// A value that is too large for a node becomes a document.
+    /// Turns a value that is too large for a node into a document.
     fn place(&mut self, update: &mut Update<'_>) -> Result<()> {
         if let Operation::Put(Payload::Inline(value), expiry) = update.operation
             && value.len() > crate::INLINE_BYTES_MAX
@@ -317,7 +323,8 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// Goes down another B+-tree: a trie may have as many below each other as keys have chunks, which takes more stack than threads have.
+/// Descends into another B+-tree. A trie may nest as many trees as a key has chunks, which takes more stack than a
+/// thread has.
 fn deep<T>(down: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_LEFT_MIN, STACK_BYTES, down)
 }

@@ -1,11 +1,12 @@
 //! Scans.
 //!
-//! 1. What is ahead is a list of pieces in the order of the scan: nodes, those that are not read yet among them, and pairs. The first piece is
-//!    taken apart: an internal node into its children, which become pieces of their own when the scan comes to them, a leaf into pairs and B+-trees, as far as they are within the bounds: at first
-//!    a few of them, then ever more.
-//! 2. Where the first piece has to be read, those behind it are read with it in one psync, ever more of them as the scan goes on. Of nodes that were
-//!    read before, those below them are. Where one of them cannot be read, each is read alone when the scan comes to it: what fails is told behind all
-//!    that comes before it, and no node is asked for more than twice.
+//! 1. The rest of the scan is a list of pieces in scan order: nodes, read or not read yet, and pairs. The first piece
+//!    is taken apart as far as it lies within the bounds. An internal node gives its children, which become pieces of
+//!    their own when the scan comes to them. A leaf gives pairs and B+-trees, at first a few of them, then ever more.
+//! 2. If the first piece has to be read, the pieces behind are read in the same psync, ever more of them as the
+//!    scan goes on. Nodes among them that were read before are taken apart, and the nodes below them are read. If one
+//!    node of a psync cannot be read, each is read alone when the scan comes to it. So an error is reported behind all
+//!    pairs before it, and no node is asked for more than twice.
 //! 3. Pairs lie in memory of the scan, each key whole, those of neighbouring groups of a leaf together.
 
 use std::cmp::Ordering;
@@ -20,29 +21,29 @@ use space::PAGE;
 use crate::format::node::{Group, Keys, Node, partition};
 use crate::version::Version;
 
-/// Groups that a scan takes out of its first leaf at first, and so many times as many each time.
+/// Groups that a scan takes out of its first leaf at first, and the factor by which each next number grows.
 const FIRST_GROUPS: usize = 4;
 const GROUPS_GROWTH: usize = 4;
 /// Nodes that the first read of a scan brings.
 const FIRST_WINDOW: usize = 2;
-/// What comes in windows of no more is read as lookups read it: short scans begin where others did.
+/// Nodes of windows up to this size are read as lookups read them, because short scans begin at the same places.
 const SHORT_WINDOW: usize = 4;
-/// The same where all of the range is expected to be asked for.
+/// The largest first window if the whole range is expected to be asked for.
 const EXPECTED_WINDOW: usize = 64;
 
-/// What all keys below a node begin with.
+/// The bytes that all keys below a node begin with.
 type Prefix = Arc<[u8]>;
 
-/// A node ahead.
+/// A node still to be scanned.
 enum Ahead {
     Unread(DocPointer),
-    /// It, or one that was read with it, failed.
+    /// This node, or one that was read with it, failed.
     Alone(DocPointer),
     Read(Arc<Node>),
 }
 
 enum Piece {
-    /// A node; `is_root` says that what it skips is not in the prefix yet.
+    /// A node; `is_root`: its skipped chunks are not in the prefix yet.
     Node {
         node: Ahead,
         prefix: Prefix,
@@ -76,7 +77,7 @@ pub(crate) struct TrieCursor {
     /// Groups that are taken next out of a leaf.
     groups: usize,
     share: Share,
-    /// The pairs that it is in, and how many of them were shown.
+    /// The current pairs, and how many of them were shown.
     run: Run,
     shown: usize,
     ended: bool,
@@ -126,7 +127,8 @@ impl TrieCursor {
         Ok(false)
     }
 
-    /// Reads what is not read yet of the first pieces. What was read among them is taken apart before: what is below it is read too.
+    /// Reads the unread nodes of the first pieces. Nodes among them that were read before are taken apart first, so the
+    /// nodes below them are read too.
     fn read_ahead(&mut self) {
         let window = self.window.min(self.share.bytes_max() / PAGE).max(FIRST_WINDOW);
         let mut first = VecDeque::with_capacity(window);
@@ -160,16 +162,16 @@ impl TrieCursor {
         self.window = (self.window * 2).min(self.version.shared.pio_max().max(FIRST_WINDOW));
     }
 
-    /// Puts what a node consists of before everything else.
+    /// Puts the parts of a node before everything else.
     fn take_apart(&mut self, node: &Arc<Node>, prefix: Prefix, is_root: bool) {
         let prefix = if is_root && !node.skip().is_empty() { [&prefix, node.skip()].concat().into() } else { prefix };
         let range = self.parts(node, &prefix);
         self.take_parts(Arc::clone(node), prefix, range);
     }
 
-    /// Which children, or groups, have keys within the bounds.
+    /// The children, or groups, that have keys within the bounds.
     fn parts(&self, node: &Node, prefix: &[u8]) -> Range<usize> {
-        // Keys of one are at or above its bound, but for the first, and below the next one's.
+        // Keys of part `i` are `≥ bound(i)`, except in the first part, and `< bound(i + 1)`.
         let bounds = 1..node.len().max(1);
         let start = match &self.bounds.lower {
             Bound::Included(key) | Bound::Excluded(key) => {
@@ -185,7 +187,7 @@ impl TrieCursor {
         start..end.min(node.len())
     }
 
-    /// Puts the next of these parts before everything else, and before those that are left.
+    /// Puts the next of these parts before everything else, and the remaining parts behind them.
     fn take_parts(&mut self, of: Arc<Node>, prefix: Prefix, range: Range<usize>) {
         let most = if of.level() > 0 { 1 } else { self.groups };
         let (next, left) = match self.direction {
@@ -245,7 +247,7 @@ impl TrieCursor {
         pieces
     }
 
-    /// Adds the keys of a group that live at its seq and are within the bounds.
+    /// Adds the keys of a group that are live at the scan's moment and within the bounds.
     fn take_keys(&self, run: &mut Run, begin: &[u8], keys: Keys<'_>) {
         for (rest, mut versions) in keys.iter() {
             let Some((seq, operation)) = versions.find(|(seq, _)| *seq <= self.at.seq) else { continue };
@@ -278,7 +280,7 @@ impl TrieCursor {
         }
     }
 
-    /// How many of the pairs that were not shown come before `until`.
+    /// The number of pairs not yet shown that come before `until`.
     fn before(&self, until: &[u8]) -> usize {
         let (places, bytes) = (&self.run.places, &self.run.bytes);
         let left = places.len() - self.shown;
@@ -289,7 +291,7 @@ impl TrieCursor {
     }
 }
 
-/// How a key that is in two parts compares with another one.
+/// Compares a key in two parts, `prefix` and `rest`, with `key`.
 fn order(prefix: &[u8], rest: &[u8], key: &[u8]) -> Ordering {
     let both = prefix.len().min(key.len());
     prefix[..both].cmp(&key[..both]).then_with(|| match key.get(prefix.len()..) {
@@ -298,7 +300,7 @@ fn order(prefix: &[u8], rest: &[u8], key: &[u8]) -> Ordering {
     })
 }
 
-/// Whether no key that begins with `begin` is above the lower bound.
+/// Whether every key that begins with `begin` is below the lower bound.
 fn all_before(bounds: &Bounds, begin: &[u8]) -> bool {
     match &bounds.lower {
         Bound::Included(lower) | Bound::Excluded(lower) => begin < lower.as_slice() && !lower.starts_with(begin),

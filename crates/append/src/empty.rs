@@ -1,7 +1,8 @@
-//! Segments in which little lives, to be emptied.
+//! Segments with few live bytes, to be emptied.
 //!
-//! A segment goes as a whole. To make the leaves anew that have a node on the way to them in a segment takes all that lives out of it: each node on the way is
-//! written elsewhere.
+//! A segment is released as a whole. For each live node of the segment, one leaf below the node (or the node itself, if
+//! it is a leaf) is rewritten. This takes all live nodes out of the segment, because each node on the way to a
+//! rewritten leaf is written elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use crate::ordered::Span;
 /// A segment that is fuller than this, in tenths, is left alone.
 const FULL: u64 = 8;
 
-/// Segments that are worth it, those first in which least lives.
+/// Segments worth emptying, those with the fewest live bytes first.
 fn candidates(mut usage: Vec<Usage>) -> Vec<Usage> {
     usage.retain(|segment| {
         segment.is_settled && segment.live_bytes > 0 && segment.live_bytes / FULL * 10 <= segment.bytes
@@ -23,7 +24,7 @@ fn candidates(mut usage: Vec<Usage>) -> Vec<Usage> {
     usage
 }
 
-/// The segments in which least lives, up to so many bytes of it together, or one.
+/// The segments with the fewest live bytes, up to `bytes` live bytes together, or one segment.
 pub(crate) fn chosen(usage: Vec<Usage>, bytes: u64) -> BTreeSet<SegmentId> {
     let usage = candidates(usage);
     let (mut live, mut chosen) = (0, BTreeSet::new());
@@ -37,7 +38,7 @@ pub(crate) fn chosen(usage: Vec<Usage>, bytes: u64) -> BTreeSet<SegmentId> {
     chosen
 }
 
-/// The segments in which least lives, until so many bytes are dead in them together.
+/// The segments with the fewest live bytes, until `dead_bytes` are dead in them together.
 pub(crate) fn sparse(usage: Vec<Usage>, dead_bytes: u64) -> BTreeSet<SegmentId> {
     let mut left = dead_bytes;
     let more = |segment: &Usage| {
@@ -66,7 +67,7 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// The walk has met keys from `low` on: whether nodes have waited for them, which wait no more.
+    /// The walk has met keys from `low` on. Whether nodes have waited for these keys; those nodes wait no more.
     pub(crate) fn meet(&mut self, low: &[u8]) -> bool {
         let before = self.nodes.len();
         self.nodes.retain(|span| low < span.low.as_slice() || !is_below(low, span.high.as_deref()));

@@ -1,25 +1,27 @@
 //! Filters: whether a leaf may have a key, known before it is read (Bloom, CACM 13(7), 1970).
 //!
-//! 1. The filter of a leaf stands in the link to it. Its keys are in it as a search knows them there: what is behind the chunks that lead to the link.
-//! 2. A group that is a B+-tree of its own is in it by its chunk.
-//! 3. A leaf that is made anew has a filter that is made anew, of [`KEY_BITS`] bits for each key, but no more than [`BYTES_MAX`] bytes.
+//! 1. The filter of a leaf stands in the link to the leaf. A key is in the filter by the bytes behind the chunks that
+//!    lead to the link, because a search knows the key there by these bytes.
+//! 2. A group that is a B+-tree of its own is in the filter by its chunk.
+//! 3. A rewritten leaf gets a new filter, of [`KEY_BITS`] bits for each key, but no more than [`BYTES_MAX`] bytes.
 //!
-//! Internal nodes have none, and neither has a leaf with such a group under chunks that its B+-tree skips: a search does not know how many they
-//! are. The root of a trie has no link.
+//! Internal nodes have no filter. Neither has a leaf with such a group under chunks that its B+-tree skips, because a
+//! search does not know how many they are. The root of a trie has no link.
 //!
-//! Invariant: a key that is in a leaf is in its filter, so a search may pass over what the filter excludes.
+//! Invariant: every key in a leaf is in its filter, so a search may pass over keys that the filter excludes.
 
 use index::bloom::{self, Hash};
 
 use crate::format::node::{Group, Node};
 
-/// Most bytes of a filter: so seven leaves at least fit in a node, whatever their chunks.
+/// Most bytes of a filter. So at least seven leaves fit in a node, whatever their chunks.
 pub(crate) const BYTES_MAX: usize = 480;
 
-/// Bits for each key: one lookup in forty of a key that is not there is misled, for it asks for the key, and for its chunk.
+/// Bits for each key. One lookup in forty of an absent key is misled, because the filter is asked twice: for the key,
+/// and for its chunk.
 const KEY_BITS: usize = 10;
 
-/// The filter of a node; empty where it has none.
+/// The filter of a node; empty if the node has none.
 pub(crate) fn of(node: &Node) -> Box<[u8]> {
     let trees = |node: &Node| (0..node.len()).any(|index| matches!(node.group(index), Group::Tree(_)));
     if node.level() > 0 || (!node.skip().is_empty() && trees(node)) {
@@ -33,20 +35,21 @@ pub(crate) fn of(node: &Node) -> Box<[u8]> {
     bits.into()
 }
 
-/// Whether the leaf with this filter may have the key that goes on like this behind the link, in a trie with chunks of so many bytes.
+/// Whether the leaf with this filter may have the key whose bytes behind the link are `rest`, in a trie with chunks of
+/// `chunk_bytes`.
 pub(crate) fn may_have(filter: &[u8], rest: &[u8], chunk_bytes: usize) -> bool {
     let has = |key: &[u8]| bloom::may_have(filter, Hash::of(key));
     filter.is_empty() || has(rest) || rest.get(..chunk_bytes).is_some_and(has)
 }
 
-/// Whether the filter in the link to a leaf has all that is in it.
+/// Whether the filter in the link to a leaf has all keys and trees of the leaf.
 pub(crate) fn knows(filter: &[u8], node: &Node) -> bool {
     let mut knows = true;
     each(node, |hash| knows &= filter.is_empty() || bloom::may_have(filter, hash));
     knows
 }
 
-/// Shows what of a leaf is in its filter.
+/// Shows each hash of a leaf that belongs in its filter.
 fn each(node: &Node, mut show: impl FnMut(Hash)) {
     let mut key = node.skip().to_vec();
     let skip = key.len();

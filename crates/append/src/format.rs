@@ -1,16 +1,17 @@
 //! The bytes of this crate on storage.
 //!
-//! 1. [`input`] reads what is written here: numbers in as many bytes as they need (LEB128, the shortest form only), and what is built of them.
+//! 1. [`input`] reads the encodings of this module: numbers in as many bytes as they need (LEB128, the shortest form
+//!    only), and the structures built of them.
 //! 2. [`node`] is a node of a trie, which is a document of the table's node segments.
-//! 3. [`record`] is what finds a trie again: the commit header, which is such a document too, the root record of a checkpoint, and the redo of
-//!    a flush-end.
+//! 3. [`record`] holds the records by which a trie is found again: the commit header, which is such a document too, the
+//!    root record of a checkpoint, and the redo of a flush-end.
 //!
 //! Little-endian where the width is fixed. A version of a key is
 //!
 //! ```text
 //! .  seq, a number
-//! .  word, a number: bits 0 to 2 the kind, the rest the bytes of a value. Kind 1: a value, 2: a tombstone, 3: a document,
-//!    4 and 5: as 1 and 3, and it expires
+//! .  word, a number: bits 0 to 2 the kind, the rest the bytes of a value. Kind 1: a value, 2: a tombstone,
+//!    3: a document, 4 and 5: as 1 and 3, and it expires
 //! .  when it expires, a number, if it does
 //! .  the value's bytes, or a pointer
 //! ```
@@ -24,8 +25,9 @@
 //! .  CRC-32C of the document, 4 bytes
 //! ```
 //!
-//! Behind the pointer to a node below stands when it, or the first below it, is due ([`index::due`]): a number, in units of 1024 ms since 1970; 0: never. Behind
-//! that stands its filter ([`crate::filter`]), as bytes: empty where it has none.
+//! A pointer to a node below is followed by two fields. The first is the earliest time at which that node, or one below
+//! it, is due ([`index::due`]): a number, in units of 1024 ms since 1970; 0: never. The second is the filter of that
+//! node ([`crate::filter`]), as bytes: empty if there is none.
 
 pub(crate) mod input;
 pub(crate) mod node;
@@ -39,15 +41,17 @@ use index::{Operation, Payload, Seq};
 /// Most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 8 << 10;
 
-/// Longer values become documents when they are applied: so a leaf has entries of many keys, and most of the index fits in memory.
+/// Longer values become documents when they are applied. So a leaf has entries of many keys, and most of the index fits
+/// in memory.
 pub const INLINE_BYTES_MAX: usize = 256;
 
-/// Bytes of the chunks that keys are cut into, unless a table says otherwise. As ForestDB. By `examples/node_bytes.rs` URLs of 100 bytes take
-/// about two thirds of what they take in a plain B+-tree, within 6 % of each other for any from 2 to 24, because what few keys share makes no
-/// node; pairs of numbers of 8 bytes take a fifth less than with 16; and shorter chunks make a higher trie.
+/// Bytes of the chunks that keys are cut into, unless a table says otherwise. Same as ForestDB. Measured by
+/// `examples/node_bytes.rs`: URLs of 100 bytes take about two thirds of their space in a plain B+-tree. The sizes for
+/// chunks of 2 to 24 bytes are within 6 % of each other, because a chunk that few keys share makes no node. Pairs of
+/// numbers of 8 bytes take a fifth less than with chunks of 16. Shorter chunks make a higher trie.
 pub const CHUNK_BYTES_DEFAULT: usize = 8;
 
-/// Bytes of a node with the header of its document, which only a single entry that is longer exceeds.
+/// Bytes of a node without the header of its document. Only a node with a single longer entry exceeds this.
 pub(crate) const NODE_BYTES: usize = 4096 - 24;
 
 const KIND_BITS: u32 = 3;
@@ -58,10 +62,10 @@ const DOCUMENT: u64 = 3;
 const VALUE_EXPIRING: u64 = 4;
 const DOCUMENT_EXPIRING: u64 = 5;
 
-/// Offsets of documents are multiples of it.
+/// Offsets of documents are multiples of this.
 const ALIGNMENT: u64 = 8;
 
-/// Bytes that do not check.
+/// A decoded value, or the reason why the bytes do not check.
 pub(crate) type Checked<T> = Result<T, Damage>;
 
 /// Writes a number.
@@ -87,7 +91,7 @@ pub(crate) fn put_pointer(out: &mut Vec<u8>, pointer: &DocPointer) {
     out.extend_from_slice(&pointer.crc.to_le_bytes());
 }
 
-/// A pointer to a node, when it, or the first below it, is due, and its filter.
+/// A pointer to a node, the earliest time at which the node or one below is due, and the filter of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) pointer: DocPointer,

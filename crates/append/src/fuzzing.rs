@@ -1,7 +1,7 @@
-//! What a fuzzer gives bytes to. For tests of the workspace alone.
+//! Targets for a fuzzer. For tests of the workspace alone.
 //!
-//! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, reads them, and searches what it
-//! read; what was read has to come back when it is written again.
+//! Each target takes bytes that were an encoding before something changed them. The target (1) puts right checksums on
+//! them, (2) reads them, (3) searches the result, and (4) writes the result again, which must give the same bytes.
 
 use doclog::{DocImage, DocLength, DocPointer, Retained, SegmentId};
 use index::due::Due;
@@ -11,10 +11,10 @@ use crate::format::Link;
 use crate::format::node::{Group, Node, encode, put_child, put_keys, put_tree};
 use crate::format::record::{Commit, Header, Redo, Root, Shape, sign};
 
-/// A name, what takes bytes, and the encodings to begin with.
+/// A name, the function that takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
-/// Everything of tries that is read from a disk.
+/// All encodings of tries that are read from a disk.
 pub const TARGETS: &[Target] = &[("append_node", node, nodes), ("append_record", record, records)];
 
 const TABLE: TableId = TableId(3);

@@ -1,8 +1,11 @@
-//! Older versions of a trie, found again by the root records that told of them.
+//! Older versions of a trie, found again by the root records that described them.
 //!
-//! Nodes are never changed, so a version is whole as long as its segments are there: who wants to open one again, or to go back to it, keeps its root record and
-//! pins its segments ([`Trie::pin`]). A **rollback** appends a commit header that names the older root. It comes behind the newest header, as every other does,
-//! so headers stay one chain, and its redo counts live bytes to where they were then: recovery and publishing know no difference.
+//! Nodes are never changed, so a version is whole as long as its segments exist. A caller that wants to open a version
+//! again, or to roll back to one, keeps its root record and pins its segments ([`Trie::pin`]).
+//!
+//! A **rollback** appends a commit header that names the older root. The new header comes behind the newest one, as
+//! every other does, so headers stay one chain. Its redo sets the counts of live bytes back to those of the older
+//! version, so recovery and publishing need no special case.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use crate::format::record::{Commit, Header, Redo, Root};
 use crate::trie::{Trie, record_error};
 use crate::version::Version;
 
-/// What a root record tells of its version.
+/// The version that a root record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Described {
     /// The number of its commit header.
@@ -26,10 +29,10 @@ pub struct Described {
     pub live_bytes: u64,
 }
 
-/// What the root record of a version of `table` tells.
+/// Describes the version of `table` that the root record `root` belongs to.
 ///
 /// # Errors
-/// [`index::Error::Corrupt`] when it is not one of that table.
+/// [`index::Error::Corrupt`] when `root` is not a root record of that table.
 pub fn describe(root: &[u8], table: TableId) -> Result<Described> {
     let Header { number, shape, live_bytes, .. } = decode(root, table)?.commit.header;
     Ok(Described { number, keys: shape.keys, live_bytes })
@@ -39,17 +42,18 @@ fn decode(root: &[u8], table: TableId) -> Result<Root> {
     Root::decode(root, table).map_err(|damage| record_error("root record", table, damage))
 }
 
-/// Where nodes of a version live.
+/// The segments with live nodes of a version.
 fn live(nodes: &DocImage) -> impl Iterator<Item = Retained> {
     let segments = nodes.segments.iter().filter(|segment| segment.live_bytes > 0);
     segments.map(|segment| Retained { segment: segment.id, bytes: segment.live_bytes, end: segment.length })
 }
 
 impl Trie {
-    /// The version that a root record of this trie told of. Its segments have to be pinned, or its table held as it is.
+    /// The version that a root record of this trie describes. Its segments have to be pinned, or its table held in its
+    /// present state.
     ///
     /// # Errors
-    /// [`index::Error::Corrupt`] when it is not a root record of this table.
+    /// [`index::Error::Corrupt`] when `root` is not a root record of this table.
     pub fn at(&self, root: &[u8]) -> Result<Arc<dyn View>> {
         let Root { commit, nodes } = decode(root, self.table())?;
         let live = live(&nodes).map(|retained| (retained.segment, retained.bytes)).collect();
@@ -58,7 +62,7 @@ impl Trie {
         Ok(Arc::new(Version { shared, nodes, commit, live, floor: Seq(0) }))
     }
 
-    /// Keeps the segments of the versions that these root records tell of, and of no others.
+    /// Pins the segments of the versions that these root records describe, and no others.
     ///
     /// # Errors
     /// [`index::Error::Corrupt`] when one is not a root record of this table; nothing changes then.
@@ -72,10 +76,12 @@ impl Trie {
         Ok(())
     }
 
-    /// Goes back to the version that `root` tells of: like an [`index::Index::apply`] written, to be flushed, and to be published or discarded.
+    /// Goes back to the version that `root` describes. Like an [`index::Index::apply`], the rollback is written, to be
+    /// flushed, and to be published or discarded.
     ///
     /// # Errors
-    /// [`index::Error::Corrupt`] when it is not a root record of this table, or what that refers to is not there; when writing fails, or there is no space.
+    /// [`index::Error::Corrupt`] when `root` is not a root record of this table, or a node or segment of that version
+    /// is missing; when writing fails, or there is no space.
     pub fn roll_back(&self, root: &[u8]) -> Result<Applied> {
         let base = self.current();
         let Root { commit: then, nodes } = decode(root, self.table())?;
@@ -83,7 +89,7 @@ impl Trie {
         let mut live: Vec<Retained> = live(&nodes).collect();
         live.iter().try_for_each(|retained| base.nodes.check_in(retained))?;
         base.nodes(then.header.root.as_slice())?;
-        // Its header is not the newest any more; what comes in its place is counted below.
+        // The header of the older version is not the newest any more; the new header that replaces it is counted below.
         if let Some(place) = then.place
             && let Some(retained) = live.iter_mut().find(|retained| retained.segment == place.segment)
         {

@@ -1,12 +1,13 @@
 //! Loading: a trie from entries that come in key order.
 //!
-//! 1. Entries gather until there are [`BATCH_BYTES`] of them. Each such batch makes a version of its own at the right edge of what is there, as
-//!    any batch does ([`crate::apply`]); nobody sees it.
-//! 2. Of all batches one redo is made in the end: what one has made and a later one has made anew is in neither list.
+//! 1. Entries gather until there are [`BATCH_BYTES`] of them. Each such batch makes a version of its own at the right
+//!    edge of the trie, as any batch does ([`crate::apply`]). No reader sees this version.
+//! 2. The redos of all batches are joined into one at the end. A node that one batch made and a later one made anew is
+//!    in neither list.
+//! 3. The caller that ends the load flushes the written files at the end; if they become many, they are flushed
+//!    meanwhile.
 //!
-//! 3. The files that were written are flushed in the end, by whoever ends the load; where they become many, meanwhile.
-//!
-//! Invariant: a load that is dropped leaves nothing behind but room that nothing refers to.
+//! Invariant: a load that is dropped leaves nothing behind but space that nothing refers to.
 
 use std::collections::BTreeMap;
 use std::result::Result as Outcome;
@@ -33,7 +34,7 @@ struct Entries {
 }
 
 struct Entry {
-    /// Where it begins, and its value, if that is in the bytes.
+    /// The place where the entry begins, and the place of its value, if the value is in the bytes.
     start: usize,
     value: usize,
     document: Option<DocPointer>,
@@ -93,13 +94,13 @@ pub struct Load {
     is_done: bool,
 }
 
-/// What a load needs of its trie.
+/// The parts of its trie that a load needs.
 struct Parts {
     nodes: Arc<doclog::DocLog>,
     documents: Arc<doclog::DocLog>,
 }
 
-/// A trie that is written: what [`Trie::take_loaded`] takes.
+/// A trie that is written, for [`Trie::take_loaded`].
 pub struct Loaded(pub(crate) Done);
 
 impl Loaded {
@@ -126,14 +127,14 @@ impl Load {
         }
     }
 
-    /// The key of the entry before, or nothing before the first.
+    /// The key of the previous entry, or nothing before the first.
     #[must_use]
     pub fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// Takes the next entry. Its key is above [`Load::last_key`], and both its parts are within the limits. `ready` is called before
-    /// anything is written, and can refuse to go on.
+    /// Takes the next entry. Its key is above [`Load::last_key`], and key and value are within the limits. `ready` is
+    /// called before anything is written, and can refuse to go on.
     ///
     /// # Errors
     /// When storage fails or is full, or `ready` does; the load cannot go on then.
@@ -152,7 +153,8 @@ impl Load {
         Ok(())
     }
 
-    /// Writes what is left. What was written last is not flushed: [`Loaded::files`] has its files. `ready` as for [`Load::push`].
+    /// Writes the remaining entries. The last writes are not flushed: [`Loaded::files`] has their files. `ready` as for
+    /// [`Load::push`].
     ///
     /// # Errors
     /// When storage fails or is full, or `ready` does.
@@ -172,7 +174,7 @@ impl Load {
         Ok(Loaded(done))
     }
 
-    /// Makes a version with the entries that have gathered.
+    /// Makes a version with the gathered entries.
     fn write(&mut self) -> Result<()> {
         self.base.shared.reserve().fill().map_err(Error::Space)?;
         let seq = self.entries.seq;
@@ -192,7 +194,7 @@ impl Load {
     }
 }
 
-/// One redo of two, the second of which comes behind the first.
+/// Joins two redos into one; `after` comes behind `before`.
 fn joined(before: Redo, after: &Redo) -> Redo {
     let sum = |lists: [&[Retained]; 2]| {
         let mut segments: BTreeMap<SegmentId, Retained> = BTreeMap::new();
@@ -206,7 +208,8 @@ fn joined(before: Redo, after: &Redo) -> Redo {
     let mut made = sum([&before.made, &after.made]);
     let mut dropped: BTreeMap<SegmentId, u64> = before.dropped.into_iter().collect();
     for (segment, bytes) in &after.dropped {
-        // What was made before is dropped, or else what was there before both.
+        // Bytes dropped by the later redo are first those that the earlier one made, then those that were there before
+        // both.
         let of_made = made.get_mut(segment).map_or(0, |made| {
             let of_made = made.bytes.min(*bytes);
             made.bytes -= of_made;
@@ -226,7 +229,7 @@ fn joined(before: Redo, after: &Redo) -> Redo {
 impl Drop for Load {
     fn drop(&mut self) {
         if !self.is_done {
-            // Nothing else may change the trie meanwhile, so all that is pending is of this load.
+            // Nothing else may change the trie meanwhile, so all pending bytes are of this load.
             self.parts.nodes.abandon_pending();
             self.documents.iter().for_each(|document| self.parts.documents.abandon(document));
         }

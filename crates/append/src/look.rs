@@ -1,8 +1,8 @@
 //! A lookup of one key that shows its version where it lies.
 //!
-//! It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory
-//! that others read. A node that is nowhere in memory is read; the version is shown in the node that has it, which can
-//! be kept. A leaf whose filter excludes the key is not asked for.
+//! The lookup goes down by nodes of the cache's front, borrowed one after the other, so no memory that others read is
+//! written. A node that is nowhere in memory is read. The version is shown in the node that has it, and the caller can
+//! keep that node. A leaf whose filter excludes the key is not asked for.
 
 use std::sync::Arc;
 

@@ -1,9 +1,12 @@
-//! A walk over leaves in key order, told what it meets: for what takes a trie as it is, and not what a reader sees of it.
+//! A walk over leaves in key order that reports each node and leaf: for callers that need the trie as stored, not the
+//! view of one reader.
 //!
-//! 1. What is ahead is a stack of pieces, the first in key order on top: nodes that are not read yet, and groups of a leaf next to each other.
-//! 2. Where a node has to be read, those behind it on the stack are read with it, in one psync, ever more of them as the walk goes on: some walks end
-//!    in the first leaf.
-//! 3. Each piece has a [`Span`]: no other piece has keys of it. Who walks decides by it, before anything is read, whether to go there.
+//! 1. The rest of the walk is a stack of pieces, the first in key order on top: nodes that are not read yet, and
+//!    neighbouring groups of a leaf.
+//! 2. If a node has to be read, the nodes behind it on the stack are read with it in one psync. Their number grows as
+//!    the walk goes on, because some walks end in the first leaf.
+//! 3. Each piece has a [`Span`]: no other piece has keys of that span. By the span the walker decides whether to enter
+//!    the piece, before anything is read.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -15,11 +18,11 @@ use crate::format::Link;
 use crate::format::node::{Group, Node, Versions};
 use crate::version::Version;
 
-/// Nodes that the first psync brings, and most that one does.
+/// Nodes in the first psync, and most nodes in one psync.
 const FIRST_WINDOW: usize = 2;
 const WINDOW: usize = 64;
 
-/// Keys, from the first to below the second where there is one.
+/// A key range: from `low` to below `high`, or without end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) low: Vec<u8>,
@@ -55,21 +58,21 @@ impl Groups {
         ControlFlow::Continue(())
     }
 
-    /// Bytes of their entries.
+    /// Bytes of the groups' entries.
     pub(crate) fn bytes(&self) -> usize {
         self.range.clone().map(|index| self.node.entry(index).len()).sum()
     }
 }
 
-/// Who walks.
+/// The walker.
 pub(crate) trait Walk {
-    /// Whether to go to what is under these keys, which the link leads to.
+    /// Whether to enter the node that the link leads to, which has these keys.
     fn enters(&mut self, span: &Span, link: &Link) -> bool;
 
-    /// Nodes that are entered, each or why it cannot be read.
+    /// The entered nodes, each or the reason why the node cannot be read.
     fn fetch(&mut self, version: &Version, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>>;
 
-    /// A leaf, before what is in it.
+    /// A leaf, before its groups.
     fn leaf(&mut self, leaf: &Node, span: &Span) -> ControlFlow<()>;
 
     /// Groups of the leaf, or of one before it.
@@ -79,14 +82,14 @@ pub(crate) trait Walk {
     fn failed(&mut self, span: &Span, why: index::Error) -> ControlFlow<()>;
 }
 
-/// What all keys below a node begin with.
+/// The bytes that all keys below a node begin with.
 type Prefix = Arc<[u8]>;
 
 /// A node ahead.
 struct At {
     link: Link,
     prefix: Prefix,
-    /// What it skips is not in the prefix yet.
+    /// The node is a root, and its skipped chunks are not in the prefix yet.
     is_root: bool,
     span: Span,
     read: Option<Result<Arc<Node>>>,
@@ -97,7 +100,7 @@ enum Piece {
     Groups(Groups),
 }
 
-/// Walks all of a version. Whether it came to the end is what `walk` knows.
+/// Walks all of a version. Only `walk` knows whether the end was reached.
 pub(crate) fn walk(version: &Version, walk: &mut dyn Walk) {
     let header = version.header();
     let Some(pointer) = header.root else { return };
@@ -158,7 +161,7 @@ fn read(version: &Version, walk: &mut dyn Walk, ahead: &mut [Piece], window: usi
     }
 }
 
-/// What a node consists of, in key order.
+/// The pieces of a node, in key order.
 fn take_apart(node: &Arc<Node>, prefix: &Prefix, is_root: bool, span: &Span) -> Vec<Piece> {
     let prefix =
         if is_root && !node.skip().is_empty() { [prefix, node.skip()].concat().into() } else { Arc::clone(prefix) };

@@ -1,10 +1,11 @@
-//! Taking what checks out of a damaged trie.
+//! Salvage: takes everything that checks out of a damaged trie.
 //!
-//! Where nothing is left that names the newest version, it is the last one in the node segments whose commit header and root check ([`newest_root`]).
-//! The nodes are read past the cache, each for itself. What one that does not check hides is told as a range of keys: a node is found through its
-//! parent alone, since older nodes in its segment are as whole as it is.
+//! If nothing is left that names the newest version, salvage takes the last version in the node segments whose commit
+//! header and root check ([`newest_root`]). Nodes are read past the cache, each on its own. A node that does not check
+//! hides a range of keys, and this range is reported. A node is found through its parent alone, because older nodes in
+//! its segment are as whole as the node itself.
 //!
-//! Invariants: pairs come in key order; what was not told as lost is as the trie had it.
+//! Invariants: pairs come in key order; keys outside the ranges reported as lost are as the trie had them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,12 +23,13 @@ use crate::shared::{Shared, corrupt};
 use crate::trie::record_error;
 use crate::version::Version;
 
-/// Shows what checks of a version, and what does not.
+/// Shows the keys of a version that check, and the ranges that do not.
 pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
     walk(version, &mut Salvage { rescue });
 }
 
-/// The root record in a redo: what [`crate::Trie::open`] takes. It knows of no segments but those that there are files of.
+/// The root record in a redo, for [`crate::Trie::open`]. The record lists no segments, so only segments that have files
+/// are known.
 ///
 /// # Errors
 /// [`Error::Corrupt`] when `redo` is not one of this table.
@@ -44,8 +46,9 @@ pub fn tables_with_nodes(store: &FileStore) -> Result<Vec<TableId>> {
     Ok(doclog::tables_with(store, Content::Nodes)?.into_iter().map(TableId).collect())
 }
 
-/// The root record of the newest version of a table whose commit header checks, and its root too, where nothing tells which that is; and where the header is. Which commits are in that version, a header cannot
-/// say for all keys.
+/// The root record of the newest version of a table whose commit header and root check, and the place of that header.
+/// For use when no record tells which version is the newest. A header cannot tell for all keys which commits are in its
+/// version.
 ///
 /// # Errors
 /// When files cannot be listed or opened.

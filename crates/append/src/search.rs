@@ -1,8 +1,8 @@
 //! Many keys at once (the multi-path search of Roh et al., PVLDB 5(4), 2011, section 3.1.1).
 //!
-//! All keys go down together, a node at a time: the nodes that they are in next are fetched as one psync, whatever level of whatever B+-tree
-//! of the trie each of them is on. A key that does not have the chunks that a B+-tree leaves out, or no group, is not there. Neither is one that the
-//! filter of a leaf excludes ([`crate::filter`]): who looks for keys that are there does not enter the leaf for it.
+//! All keys go down together, a node at a time: their next nodes are fetched as one psync, whatever the level and the
+//! B+-tree of each node. A key is absent if it lacks the chunks that a B+-tree leaves out, or has no group, or if the
+//! filter of a leaf excludes the key ([`crate::filter`]). A lookup does not enter the leaf for an excluded key.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) fn chunk_at(key: &[u8], depth: usize, chunk_bytes: usize) -> &[u8] {
 /// Keys on their way down.
 struct Walk {
     pointer: DocPointer,
-    /// Bytes of the keys that are above the B+-tree, and whether the node is the root of it.
+    /// Bytes of the keys above the B+-tree, and whether the node is its root.
     depth: usize,
     is_root: bool,
     keys: Range<usize>,
@@ -33,21 +33,22 @@ struct Walk {
 /// Gets nodes.
 type Fetch<'a> = dyn FnMut(&[DocPointer]) -> Result<Vec<Arc<Node>>> + 'a;
 
-/// Which leaves are entered.
+/// The leaves that are entered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leaves {
-    /// Those that may have one of the keys.
+    /// Leaves that may have one of the keys.
     MayHave,
-    /// Those that the keys belong to, there or not.
+    /// Leaves that the keys belong to, present or not.
     All,
 }
 
-/// Leads `count` sorted keys down from `root`. `fetch` gets nodes; `found` is shown each key that is there, with its versions.
+/// Leads `count` sorted keys down from `root`. `fetch` gets nodes; `found` is shown each key that is present, with its
+/// versions.
 pub(crate) fn descend<'k>(
     root: DocPointer, count: usize, chunk_bytes: usize, leaves: Leaves, key: impl Fn(usize) -> &'k [u8],
     fetch: &mut Fetch<'_>, found: &mut dyn FnMut(usize, Versions<'_>),
 ) -> Result<()> {
-    // From the first to the last of them that the filter does not exclude.
+    // From the first to the last key that the filter does not exclude.
     let wanted = |filter: &[u8], depth: usize, keys: Range<usize>| -> Range<usize> {
         let may_be =
             |index: &usize| leaves == Leaves::All || filter::may_have(filter, &key(*index)[depth..], chunk_bytes);
@@ -101,7 +102,7 @@ pub(crate) fn descend<'k>(
     Ok(())
 }
 
-/// The depth of the B+-tree that a walk has come to, and those of its keys that have what it leaves out.
+/// The depth behind the skip of the B+-tree that a walk has reached, and those keys of the walk that have the skip.
 fn within<'k>(walk: &Walk, node: &Node, key: &impl Fn(usize) -> &'k [u8]) -> Option<(usize, Range<usize>)> {
     if !walk.is_root {
         return Some((walk.depth, walk.keys.clone()));
@@ -113,10 +114,10 @@ fn within<'k>(walk: &Walk, node: &Node, key: &impl Fn(usize) -> &'k [u8]) -> Opt
     Some((walk.depth + skip.len(), start..end))
 }
 
-/// What a key takes on its way: a node that is read for it, and its bytes.
+/// Memory that one key takes on its way: a node that is read for the key, and the bytes of that node.
 const KEY_BYTES: usize = 2 * NODE_BYTES;
 
-/// Looks keys up in a version: so many together as the batch's share of memory is enough for.
+/// Looks keys up in a version, so many together as the batch's share of memory is enough for.
 pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
     let Some(root) = version.header().root else { return Ok(()) };
     let mut order: Vec<usize> = (0..keys.len()).collect();

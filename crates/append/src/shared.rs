@@ -1,6 +1,7 @@
-//! What all tries of a database share: the store, and the cache of nodes.
+//! The parts that all tries of a database share: the store, and the cache of nodes.
 //!
-//! A node is cached under its table, segment and offset: nothing is ever written to that place again, so an image is never stale.
+//! A node is cached under its table, segment and offset. Nothing is ever written to that place again, so a cached node
+//! is never stale.
 
 use std::sync::Arc;
 
@@ -13,14 +14,16 @@ use space::{FileStore, Reserve};
 use crate::format::Damage;
 use crate::format::node::Node;
 
-/// Bytes of a node segment at least and at most, and the part that one is of what is alive: a segment goes as a whole, so where there is little, they are small.
+/// Bounds for the bytes of a node segment, and the fraction of the live bytes that one segment is. A segment is
+/// released as a whole, so segments are small while there are few bytes.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 const SEGMENT_PART: u64 = 512;
-/// Segments for which there is to be room on a full disk: deletes may fill two of them, and what is in another one that is emptied finds room in the others.
+/// Segments for which space is reserved on a full disk. Deletes may fill two of them; the live nodes of an emptied
+/// segment find space in the others.
 const RESERVE_SEGMENTS: u64 = 4;
 
-/// What all tries of a database share.
+/// The parts that all tries of a database share.
 pub struct Shared {
     store: FileStore,
     cache: Cache<Key, Arc<Node>, Nodes>,
@@ -37,7 +40,7 @@ struct Key {
     offset: u64,
 }
 
-/// What the cache finds without its policy.
+/// The front of the cache: nodes found without the cache's policy.
 struct Nodes(Front<Node>);
 
 impl Nodes {
@@ -65,7 +68,7 @@ impl Beside<Key> for Nodes {
 }
 
 impl Key {
-    /// The key in the front. Nodes of a segment with a number that does not fit are not in it: no table comes that far.
+    /// The key in the front. A segment whose number does not fit in 32 bits has no key there; no table comes that far.
     fn words(&self) -> Option<Words> {
         let segment = u32::try_from(self.segment.0).ok()?;
         Some([u64::from(self.table.0) << u32::BITS | u64::from(segment), self.offset])
@@ -82,7 +85,7 @@ fn key_of(table: TableId, pointer: &DocPointer) -> Key {
 }
 
 impl Shared {
-    /// Tries whose segments are in `store`.
+    /// The shared parts of tries whose segments are in `store`, with a cache of `cache_bytes`.
     #[must_use]
     pub fn new(store: &FileStore, cache_bytes: u64) -> Self {
         let read_ahead = Arc::new(ReadAhead::new(u64::MAX));
@@ -97,56 +100,57 @@ impl Shared {
         }
     }
 
-    /// Scans that share this memory with others.
+    /// Scans use this read-ahead memory, together with the scans of others.
     #[must_use]
     pub fn with_read_ahead(mut self, read_ahead: Arc<ReadAhead>) -> Self {
         self.read_ahead = read_ahead;
         self
     }
 
-    /// Tries whose room on a full disk is kept together with that of others.
+    /// The space reserved for a full disk is kept together with that of others.
     #[must_use]
     pub fn with_reserve(mut self, reserve: Arc<Reserve>) -> Self {
         self.reserve = reserve;
         self
     }
 
-    /// Node segments of that many bytes at most.
+    /// Node segments have at most that many bytes.
     #[must_use]
     pub const fn with_segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
     }
 
-    /// Batches of lookups that keep so many requests in flight.
+    /// Batches of lookups keep so many requests in flight.
     #[must_use]
     pub const fn with_lookups_in_flight(mut self, requests: usize) -> Self {
         self.lookups_in_flight = requests;
         self
     }
 
-    /// Where their segments are.
+    /// The store of the segments.
     pub const fn store(&self) -> &FileStore {
         &self.store
     }
 
-    /// Bytes of the next segment of a trie whose nodes take so many.
+    /// Bytes of the next segment of a trie with `live_bytes` of nodes.
     pub(crate) fn segment_bytes(&self, live_bytes: u64) -> u64 {
         (live_bytes / SEGMENT_PART).max(SEGMENT_BYTES_MIN).min(self.segment_bytes)
     }
 
-    /// The room that is to be kept on the disk for tries whose nodes take so many bytes together.
+    /// Bytes to be reserved on the disk for tries whose nodes take `live_bytes` together.
     #[must_use]
     pub fn room_bytes(&self, live_bytes: u64) -> u64 {
         RESERVE_SEGMENTS * self.segment_bytes(live_bytes)
     }
 
-    /// Room on the disk for tries that become smaller. Who makes anything else longer fills it up first.
+    /// Space on the disk for tries that become smaller. Writers that make any other file longer fill the reserve up
+    /// first.
     pub(crate) fn reserve(&self) -> &Reserve {
         &self.reserve
     }
 
-    /// What all scans read ahead.
+    /// The memory in which all scans read ahead.
     pub(crate) const fn read_ahead(&self) -> &Arc<ReadAhead> {
         &self.read_ahead
     }
@@ -172,7 +176,7 @@ impl Shared {
         self
     }
 
-    /// Lends the cache so many bytes, in place of those that were lent before: for leaves that it does not admit.
+    /// Lends the cache so many bytes, in place of those lent before. They hold leaves that the cache does not admit.
     pub fn lend(&self, bytes: u64) {
         self.cache.lend(bytes);
     }
@@ -199,12 +203,12 @@ impl Shared {
         self.cache.insert(key_of(table, pointer), Arc::clone(node));
     }
 
-    /// Nobody will ask for a node any more but readers of older versions.
+    /// Forgets a node that only readers of older versions can still ask for.
     fn forget(&self, table: TableId, pointer: &DocPointer) {
         self.cache.remove(&key_of(table, pointer));
     }
 
-    /// The node that `pointer` leads to, borrowed where the front of the cache has it.
+    /// The node that `pointer` leads to, borrowed if the front of the cache has the node.
     #[inline]
     pub(crate) fn held_node(&self, home: &Home<'_>, pointer: &DocPointer) -> Result<Held<Node>> {
         let (key, front) = (key_of(home.table, pointer), &self.cache.front().0);
@@ -226,7 +230,7 @@ impl Shared {
         Ok(Held::of(read.expect("a node for each pointer")))
     }
 
-    /// The nodes that `pointers` lead to, in their order; what is not cached is read in one psync.
+    /// The nodes that `pointers` lead to, in their order; nodes that are not cached are read in one psync.
     pub(crate) fn nodes(&self, home: &Home<'_>, pointers: &[DocPointer], reader: Reader) -> Result<Vec<Arc<Node>>> {
         let find = |pointer| self.cache.get(&key_of(home.table, pointer)).or_else(|| self.read_before(home, pointer));
         let mut nodes: Vec<_> = pointers.iter().map(find).collect();
@@ -244,8 +248,9 @@ impl Shared {
         self.cache.found_read(&key_of(home.table, pointer), decode)
     }
 
-    /// Reads nodes in one psync, and caches those that the cache admits. The bytes of others that a lookup needs are kept as long as there is
-    /// memory that was lent. Each is shown with its place among the pointers when it has come, while others are read.
+    /// Reads nodes in one psync, and caches those that the cache admits. The bytes of the others are kept for a lookup
+    /// as long as there is lent memory. `show` gets each node as soon as the node has come, with its place among the
+    /// pointers, while others are read.
     fn read(
         &self, home: &Home<'_>, pointers: &[DocPointer], reader: Reader, show: &mut dyn FnMut(usize, Arc<Node>),
     ) -> Result<()> {
@@ -278,16 +283,16 @@ impl Shared {
     }
 }
 
-/// Who reads nodes.
+/// The kind of reader, which decides whether bytes of a node are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// A lookup or the beginning of a scan, which may come again.
     Lookup,
-    /// What takes one node after the other, each once.
+    /// A walk that takes one node after the other, each once.
     Walk,
 }
 
-/// Where nodes of a trie are, and what is to be known to read them.
+/// The place of a trie's nodes, and the facts needed to read them.
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'a> {
     pub(crate) table: TableId,
@@ -295,7 +300,7 @@ pub(crate) struct Home<'a> {
     pub(crate) nodes: &'a DocLog,
 }
 
-/// The error that a document of the node segments does not check.
+/// The error for a document of the node segments that does not check.
 pub(crate) fn corrupt(nodes: &DocLog, pointer: &DocPointer, damage: Damage) -> Error {
     Error::Corrupt {
         file: nodes.path_of(pointer.segment).display().to_string(),

@@ -1,4 +1,4 @@
-//! Keys of a stretch that is to be made anew, and keys that are due.
+//! The keys of a stretch that is to be rewritten, and keys that are due.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use crate::format::node::Node;
 use crate::ordered::{Groups, Span, Walk, walk};
 use crate::version::Version;
 
-/// What there is in the first stretch of a part of a version.
+/// The first stretch of a part of a version.
 #[derive(Default)]
 pub(crate) struct Stretch {
     pub(crate) keys: Vec<Vec<u8>>,
-    /// Where the next one begins, or what comes behind the part.
+    /// The first key of the next stretch, or of the keys behind the part.
     pub(crate) next: Option<Vec<u8>>,
     pub(crate) leaves: u64,
     pub(crate) bytes: usize,
 }
 
-/// Finds the first stretch of a part: leaves that are not behind it, as many as its bytes say. Of a part that is only in some segments it is one key of each leaf.
+/// Finds the first stretch of a part: the leaves from its beginning on, none behind its end, as many as its bytes say.
+/// For a part restricted to some segments, the stretch has one key below each node of these segments. Nodes on one way
+/// down share a key.
 pub(crate) fn stretch(version: &Version, part: Part<'_>) -> Result<Stretch> {
     let mut finder = Finder { part, waiting: part.only.map(Waiting::new), found: Stretch::default(), failed: None };
     walk(version, &mut finder);
@@ -50,7 +52,7 @@ impl Walk for Finder<'_> {
         if let Some(waiting) = self.waiting.as_mut().filter(|_| is_ahead) {
             waiting.enter(span, link);
         }
-        // What is below a node may be in any segment.
+        // Nodes below this one may be in any segment.
         is_ahead
     }
 
@@ -90,7 +92,8 @@ impl Walk for Finder<'_> {
     }
 }
 
-/// Keys of leaves that are due at `now`: neighbours together, at most `most` ranges, the first in key order. Reads only nodes that lead there.
+/// Key ranges of leaves that are due at `now`: neighbours together, at most `most` ranges, the first in key order.
+/// Reads only nodes on the way to these leaves.
 pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
     let mut looker = Looker { now, most, found: Vec::new(), failed: None };
     walk(version, &mut looker);
@@ -106,7 +109,7 @@ struct Looker {
 
 impl Walk for Looker {
     fn enters(&mut self, span: &Span, link: &Link) -> bool {
-        // What is in a leaf that is due as a whole goes with it.
+        // Nodes below a leaf that is due as a whole are rewritten with that leaf.
         let is_found = self.found.last().is_some_and(|last| is_below(&span.low, last.high.as_deref()));
         link.due.is_some_and(|due| due.is_past(self.now)) && !is_found
     }

@@ -21,14 +21,14 @@ use crate::shared::Shared;
 use crate::stretch::{self, Stretch};
 use crate::version::Version;
 
-/// A version that was applied and not published yet.
+/// A version that was applied and is not published yet.
 struct Pending {
     version: Arc<Version>,
     done: Done,
 }
 
 impl Pending {
-    /// The one that `applied` is about, which must be the last.
+    /// The pending version of `applied`, which must be the last one applied.
     fn take(state: &mut State, applied: &Applied) -> Self {
         let pending = state.pending.take().expect("what is published or discarded was applied, once");
         assert!(applied.is_of(&pending.version), "what is published or discarded is what was applied last");
@@ -39,7 +39,7 @@ impl Pending {
 struct State {
     current: Arc<Version>,
     pending: Option<Pending>,
-    /// What batches have left for later ones to look at.
+    /// Keys that batches have left for later ones to look at.
     again: Again,
 }
 
@@ -53,8 +53,8 @@ pub struct Trie {
 }
 
 impl Trie {
-    /// An empty trie with chunks of `chunk_bytes`, 1 to [`crate::KEY_BYTES_MAX`]: with the longest it is a plain B+-tree. Values that are too
-    /// large for its nodes go to `documents`. Nothing is written.
+    /// An empty trie with chunks of `chunk_bytes`, 1 to [`crate::KEY_BYTES_MAX`]: with the longest chunks the trie is a
+    /// plain B+-tree. Values that are too large for its nodes go to `documents`. Nothing is written.
     ///
     /// # Errors
     /// When files of node segments cannot be listed.
@@ -66,7 +66,8 @@ impl Trie {
     /// The trie that [`Index::root`] described.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when `root` is not the root record of this table; or when files of node segments cannot be listed.
+    /// [`Error::Corrupt`] when `root` is not the root record of this table; or when files of node segments cannot be
+    /// listed.
     pub fn open(shared: Arc<Shared>, table: TableId, documents: Arc<DocLog>, root: &[u8]) -> Result<Self> {
         let root = Root::decode(root, table).map_err(|damage| record_error("root record", table, damage))?;
         Self::with(shared, documents, root)
@@ -89,15 +90,16 @@ impl Trie {
         &self.documents
     }
 
-    /// Begins to load sorted entries, whose versions will say `seq`. None where the trie is not empty. Nothing else may change the trie
-    /// until the load is dropped, published or discarded.
+    /// Begins to load sorted entries; their versions will have the seq `seq`. None if the trie is not empty. Nothing
+    /// else may change the trie until the load is dropped, published or discarded.
     pub fn begin_load(&self, seq: Seq) -> Option<Load> {
         let base = self.current();
         base.header().root.is_none().then(|| Load::new(self, base, seq))
     }
 
-    /// Takes what was loaded, of which readers below `floor` will see nothing; not less than the seq that it began with. From
-    /// here on it is like an [`Index::apply`]: written, to be flushed, and to be published or discarded.
+    /// Takes the loaded entries. Readers below `floor` see none of them; `floor` is not less than the seq that the load
+    /// began with. From here on the load is like an [`Index::apply`]: written, to be flushed, and to be published or
+    /// discarded.
     #[must_use]
     pub fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
         self.pend(&self.current(), loaded.0, floor)
@@ -121,8 +123,8 @@ impl Trie {
         Applied { view: version, redo, dropped_documents, files }
     }
 
-    /// Makes a version, with as much of the room that is kept as it may have where the disk is full. What there is goes to what is
-    /// kept first: so no change has more than it may.
+    /// Makes a version, on a full disk with its share `room` of the reserve. Free space fills the reserve first, so no
+    /// change takes more than its share.
     fn make(&self, room: Room, make: impl Fn() -> Result<Done>) -> Result<Done> {
         let reserve = self.shared.reserve();
         match reserve.fill() {
@@ -138,7 +140,7 @@ impl Trie {
         }
     }
 
-    /// Makes the leaves of these keys anew.
+    /// Rewrites the leaves of these keys.
     fn rewrite(&self, keys: &[Vec<u8>], room: Room, through: Seq, horizon: &Horizon) -> Result<Applied> {
         let (base, again) = {
             let state = self.state.lock();
@@ -152,26 +154,27 @@ impl Trie {
         Ok(self.pend(&base, self.make(room, apply)?, base.floor))
     }
 
-    /// Counts what a version has made and what it does not refer to any more.
+    /// Counts the nodes that a version has made and those that it no longer refers to.
     fn count(&self, redo: &Redo) -> Result<()> {
         redo.made.iter().try_for_each(|made| self.nodes.retain_in(made))?;
-        // Of what was appended for it the rest is not referred to either.
+        // The rest of the bytes that were appended for this version is not referred to either.
         self.nodes.abandon_pending();
         redo.dropped.iter().try_for_each(|(segment, bytes)| self.nodes.drop_in(*segment, *bytes))?;
         Ok(())
     }
 }
 
-/// How much of the room that is kept on the disk a change may have, in quarters.
+/// The share of the reserve that a change may have, in quarters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Room {
-    /// It makes the trie larger.
+    /// The change makes the trie larger.
     None = 0,
-    /// Deletes wait behind it.
+    /// Deletes wait behind the change.
     Quarter = 1,
-    /// It deletes. The rest is left to what gives whole segments back, for nothing else does.
+    /// The change deletes. The other half is left to changes that empty segments, because only these release whole
+    /// segments.
     Half = 2,
-    /// It empties segments.
+    /// The change empties segments.
     All = 4,
 }
 
@@ -315,7 +318,7 @@ impl Index for Trie {
     fn empty(&self, bytes: u64, through: Seq, horizon: &Horizon) -> Result<Option<Applied>> {
         let mut segments = empty::chosen(self.nodes.usage(), bytes);
         if segments.is_empty() {
-            // What is written from here on goes to another one, and this one may be worth it.
+            // Later writes go to a new segment, and the sealed one may be worth emptying.
             self.nodes.seal();
             segments = empty::chosen(self.nodes.usage(), bytes);
         }
@@ -334,7 +337,7 @@ impl Index for Trie {
 
     fn garbage_bytes(&self) -> u64 {
         let stats = self.nodes.stats();
-        // Where a file is short or missing, more lives than there is.
+        // If a file is short or missing, the counted live bytes exceed the bytes that exist.
         let used = stats.live_bytes.saturating_add(stats.pinned_bytes).saturating_add(self.dead_bytes());
         stats.bytes.saturating_sub(used)
     }

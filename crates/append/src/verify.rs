@@ -1,10 +1,15 @@
-//! Checking everything that a version refers to.
+//! Checks everything that a version refers to.
 //!
-//! 1. The trie is walked from the root, past the cache, many nodes in one psync. Of each node are checked: the checksum, its own form
-//!    ([`Node::decode`]), its level, that its chunks are where its parents say, and that its filter has what is in it.
-//! 2. The commit header is read, and compared with what was met: nodes, bytes, versions and keys, and the live bytes of each segment.
+//! 1. The trie is walked from the root, past the cache, many nodes in one psync. Each node is checked in five respects:
+//!    - its checksum,
+//!    - its own form ([`Node::decode`]),
+//!    - its level,
+//!    - its chunks, which must lie where the parents say,
+//!    - its filter, which must have everything in the node.
+//! 2. The commit header is read, and compared with the counts of the walk: nodes, bytes, versions and keys, and the
+//!    live bytes of each segment.
 //!
-//! What does not check is a finding; the walk goes on with the rest.
+//! Anything that does not check is a finding; the walk goes on with the rest.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -25,14 +30,14 @@ const BATCH: usize = 256;
 /// A node to be checked.
 struct Task {
     pointer: DocPointer,
-    /// None: that of a B+-tree's root may be any.
+    /// None for the root of a B+-tree, which may have any level.
     level: Option<u8>,
-    /// Between which chunks its own are.
+    /// Bounds for the chunks of the node.
     low: Vec<u8>,
     high: Option<Vec<u8>>,
-    /// What all keys below it begin with.
+    /// The bytes that all keys below the node begin with.
     prefix: Arc<[u8]>,
-    /// That of the link to it.
+    /// The filter in the link to the node.
     filter: Box<[u8]>,
 }
 
@@ -77,7 +82,7 @@ impl Walk<'_> {
         self.finding(&error);
     }
 
-    /// Checks nodes; what is below them is added to `tasks`.
+    /// Checks nodes; the nodes below them are added to `tasks`.
     fn check(&mut self, batch: Vec<Task>, tasks: &mut Vec<Task>) {
         let pointers: Vec<_> = batch.iter().map(|task| task.pointer).collect();
         for (task, read) in batch.into_iter().zip(self.version.nodes.read_each(&pointers)) {
@@ -180,7 +185,7 @@ impl Walk<'_> {
         *self.live.entry(pointer.segment).or_default() += pointer.stored_bytes();
     }
 
-    /// Checks the commit header, and what it says of what was met.
+    /// Checks the commit header against the counts of the walk.
     fn commit(&mut self) {
         let Some(place) = self.version.commit.place else { return };
         let read = self.version.nodes.read_many(&[place]).map(|mut bytes| bytes.remove(0));
@@ -195,7 +200,7 @@ impl Walk<'_> {
                 Ok(_) => self.count(&place),
             },
         }
-        // Damage hides what is below it.
+        // Damage hides the nodes below it.
         if !self.is_whole {
             return;
         }

@@ -18,15 +18,15 @@ pub(crate) struct Version {
     pub(crate) shared: Arc<Shared>,
     pub(crate) nodes: Arc<DocLog>,
     pub(crate) commit: Commit,
-    /// Bytes of nodes in each segment, as they were counted when it became current.
+    /// Bytes of nodes in each segment, as they were counted when the version became current.
     pub(crate) live: BTreeMap<SegmentId, u64>,
-    /// Below this seq there is nothing: what was loaded has the seq of the load, whatever its versions say. No reader is older
-    /// than a restart, so it needs no place in the header.
+    /// Readers below this seq see an empty trie: loaded entries have the seq of the load, whatever their versions say.
+    /// No reader is older than a restart, so the header does not store the floor.
     pub(crate) floor: Seq,
 }
 
 impl Version {
-    /// What it is after a batch.
+    /// The version after a batch.
     pub(crate) fn after(&self, redo: &Redo) -> Self {
         let mut live = self.live.clone();
         redo.made.iter().for_each(|made| *live.entry(made.segment).or_default() += made.bytes);
@@ -47,19 +47,20 @@ impl Version {
         Home { table: header.table, chunk_bytes: header.chunk_bytes(), nodes: &self.nodes }
     }
 
-    /// The nodes that `pointers` lead to; what is not cached is read in one psync.
+    /// The nodes that `pointers` lead to; nodes that are not cached are read in one psync.
     pub(crate) fn nodes(&self, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
         self.shared.nodes(&self.home(), pointers, Reader::Walk)
     }
 
-    /// The same, for a lookup or the beginning of a scan.
+    /// As `nodes`, for a lookup or the beginning of a scan.
     pub(crate) fn looked_up(&self, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
         self.shared.nodes(&self.home(), pointers, Reader::Lookup)
     }
 }
 
 impl Version {
-    /// The same for who takes each node for itself: all, or in place of the first why one of them cannot be read.
+    /// As `nodes`, for callers that take each node on its own: all nodes, or in place of the first the reason why one
+    /// of them cannot be read.
     pub(crate) fn nodes_or_error(&self, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {
         match self.nodes(pointers) {
             Ok(nodes) => nodes.into_iter().map(Ok).collect(),
@@ -85,7 +86,7 @@ impl View for Version {
     }
 
     fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
-        // Older readers than what was loaded find nothing.
+        // Readers older than the loaded entries find nothing.
         let nothing = Bounds { lower: Bound::Excluded(Vec::new()), upper: Bound::Excluded(Vec::new()) };
         let bounds = if at.seq < self.floor { &nothing } else { bounds };
         Ok(Box::new(TrieCursor::new(self, bounds, at, direction)))

@@ -8,8 +8,8 @@ use crate::format::node::{Group, Node};
 use crate::format::record::Shape;
 use crate::version::Version;
 
-/// The shape of a version, as its commit header tells it. Reads the nodes on one way down, which takes trees where there are any: its
-/// levels are the height.
+/// The shape of a version, as described by its commit header. Only the height needs nodes: those on one way down, which
+/// enters B+-trees of groups where there are any.
 pub(crate) fn stats(version: &Version) -> Result<Stats> {
     let Shape { internal_nodes, leaves, leaf_bytes, versions, .. } = version.header().shape;
     let (mut height, mut next) = (0, version.header().root);
@@ -36,15 +36,15 @@ pub(crate) fn stats(version: &Version) -> Result<Stats> {
 
 /// A part of a version.
 struct Part {
-    /// No key of it is below.
+    /// Lower bound of the keys of the part.
     low: Vec<u8>,
-    /// What all its keys begin with, and where they are; none where it is cut no further.
+    /// The bytes that all its keys begin with, and the place of its node; none if the part is cut no further.
     below: Option<(Vec<u8>, DocPointer)>,
     is_root: bool,
 }
 
-/// Lower bounds of parts, after the first. Takes parts that have nodes of their own apart, all of them at a time, in one psync, until there are
-/// more than `wanted`.
+/// Lower bounds of parts, after the first. Each round takes apart all parts that have nodes of their own, in one psync,
+/// until there are more than `wanted` parts.
 pub(crate) fn fences(version: &Version, wanted: usize) -> Result<Vec<Vec<u8>>> {
     let Some(root) = version.header().root else { return Ok(Vec::new()) };
     let mut parts = vec![Part { low: Vec::new(), below: Some((Vec::new(), root)), is_root: true }];

@@ -1,16 +1,18 @@
 //! Batch update (Roh et al., PVLDB 5(4), 2011, section 3.1.3, algorithm 2).
 //!
-//! 1. The batch goes down the tree a level at a time; at each level, the nodes that it touches are read in one psync, so
-//!    many at a time ([`CHUNK_MIN`]) that memory stays bounded by chunk × fanout × height.
-//! 2. At the level above leaves, [`window`] changes some hundred leaves at a time: what it needs is read in one psync, and what it makes is
-//!    written in another. While one window is computed, the next is read and the one before is written ([`under_way`]), so that neither the
-//!    processor nor the device waits. Leaves that cannot be appended to are rewritten ([`rewrite`]).
-//! 3. On the way up, [`nodes`] packs changed lists of children into new nodes: it splits those that are too large and
-//!    joins those that are nearly empty.
-//! 4. What could not be joined because it was alone under its parent is looked at again in another pass: the parent has been
-//!    joined by then. So are leaves in which an earlier batch had to leave tombstones ([`Again`]).
-//! 5. [`claims`] keeps book of extents taken and given up. If anything fails, all that were taken go back, and the version
-//!    that the batch began with is as it was: leaves were written beyond their published lengths only.
+//! 1. The batch goes down the tree one level at a time. The nodes of a level that the batch touches are read in one
+//!    psync, many nodes at a time ([`CHUNK_MIN`]). Memory stays bounded by chunk × fanout × height.
+//! 2. At the level above leaves, [`window`] changes some hundred leaves at a time: one psync reads their pages and
+//!    another writes the new ones. While one window is computed, the next is read and the previous one is written
+//!    ([`under_way`]), so neither the processor nor the device waits. Leaves that cannot take an append are rewritten
+//!    ([`rewrite`]).
+//! 3. On the way up, [`nodes`] packs changed lists of children into new nodes: too large nodes are split, and nearly
+//!    empty ones are joined.
+//! 4. A leaf or node that could not be joined because it was alone under its parent is looked at again in another pass,
+//!    because the parent has been joined by then. The same holds for leaves in which an earlier batch had to leave
+//!    tombstones ([`Again`]).
+//! 5. [`claims`] records the extents taken and given up. If anything fails, all taken extents go back. The version that
+//!    the batch began with is then unchanged, because leaves were written only beyond their published lengths.
 
 pub(crate) mod claims;
 pub(crate) mod compact;
@@ -40,63 +42,63 @@ use nodes::NodeWriter;
 use under_way::{Reads, Writes};
 use window::Parent;
 
-/// Least nodes of a level that are worked on together.
+/// The least number of nodes of a level that are processed together.
 const CHUNK_MIN: usize = 256;
-/// Leaves of a window, as many psyncs of reads: one is under way while the next is made ready.
+/// Leaves of a window, in psyncs of reads: one psync is under way while the next is made ready.
 const LEAF_PSYNCS: usize = 2;
-/// Bytes of the leaves of a window, if all of them are full and rewritten. Three windows are in memory: one that is read, one that is computed, as it was and as it
-/// becomes, and one that is written.
+/// Bytes of the leaves of a window, if all of them are full and rewritten. Three windows are in memory: one being read,
+/// one being computed (its old and its new leaves), and one being written.
 const WINDOW_BYTES: usize = 8 << 20;
-/// Leaves of a window, however large they are.
+/// The least number of leaves of a window, however large the leaves are.
 const WINDOW_LEAVES_MIN: usize = 32;
 
 /// A batch on its way into a tree.
 pub(crate) struct Apply<'a> {
     base: &'a Version,
-    /// The tree as passes before this one have made it.
+    /// The tree as earlier passes have left it.
     root: Root,
     batch: &'a dyn Batch,
-    /// What has to stay in a leaf.
+    /// The rules that decide which versions stay in a leaf.
     rules: Rules<'a>,
     progress: &'a dyn Fn(usize),
-    /// Whether the batch only says which leaves are rewritten.
+    /// True if the batch has no updates and only names the leaves to rewrite.
     touching: bool,
-    /// What another pass, or another batch, has to look at.
+    /// Leaves that another pass or another batch has to look at.
     again: Again,
     reads: Reads,
-    /// Before the claims, so that nothing is given back that is being written.
+    /// Dropped before the claims, so that no extent is given back while it is being written.
     writes: Writes,
     claims: Claims,
     nodes: NodeWriter,
     dropped_documents: Vec<DocPointer>,
-    /// Leaves were packed at an end at which the tree grew.
+    /// True if leaves were packed at an end at which the tree grew.
     packed: bool,
     /// Updates that have reached their leaves.
     done: usize,
 }
 
-/// What a batch made of a tree.
+/// The result of a batch.
 pub(crate) struct Done {
     pub(crate) root: Root,
     pub(crate) allocated: Vec<Extent>,
     pub(crate) retired: Vec<Extent>,
     pub(crate) dropped_documents: Vec<DocPointer>,
-    /// What later batches have to look at.
+    /// Leaves that later batches have to look at.
     pub(crate) again: Again,
-    /// Leaves were packed at an end at which the tree grew.
+    /// True if leaves were packed at an end at which the tree grew.
     pub(crate) packed: bool,
 }
 
 /// A node that the batch touches.
 struct Item {
     node: Arc<Node>,
-    /// Its lower bound.
+    /// Lower bound of the node.
     low: Vec<u8>,
-    /// The updates of its keys.
+    /// The updates of the node's keys.
     updates: Range<usize>,
 }
 
-/// Checks the limits, which are the caller's to keep, and says whether anything in the batch expires.
+/// Checks the limits, which the caller has to keep, and returns whether any entry of the batch expires.
 fn check(batch: &dyn Batch) -> bool {
     let mut expires = false;
     for index in 0..batch.len() {
@@ -133,17 +135,17 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Pages of a leaf for entries of which so many take so many bytes.
+    /// Pages of a leaf for entries of this count and these bytes.
     fn leaf_pages(&self, entries: usize, bytes: usize) -> u32 {
         self.base.shared.leaf_size().pages(self.root.leaf_pages, entries, bytes)
     }
 
-    /// Most pages of a leaf, but of one that has more versions of a key.
+    /// The most pages of a leaf. Only a leaf with more versions of one key is longer.
     fn leaf_pages_max(&self) -> u32 {
         self.base.shared.leaf_size().pages_max(self.root.leaf_pages)
     }
 
-    /// Children of nodes on a level that are worked on together.
+    /// Number of children processed together for nodes of this level.
     fn chunk(&self, level: u8) -> usize {
         let pio_max = self.base.shared.psync().pio_max();
         if level > 1 {
@@ -171,7 +173,8 @@ impl<'a> Apply<'a> {
         self.write_nodes_out()
     }
 
-    /// What came of something, when nothing is being written any more. That a write failed goes before any other failure: after that nothing may be tried again.
+    /// Returns `outcome` once no write is under way. A failed write goes before any other failure, because nothing may
+    /// be retried after it.
     fn settled<T>(&mut self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| self.writes.settle().err().unwrap_or(error))
     }
@@ -182,7 +185,7 @@ impl<'a> Apply<'a> {
         self.writes.settle()
     }
 
-    /// Passes over what has to be looked at again, until nothing has; each takes care of a level at least.
+    /// Runs passes over the remembered leaves until none is left; each pass takes care of a level at least.
     fn look_again(mut self, passes: u8) -> Result<Done> {
         let keys = self.again.take_due(self.rules.through);
         if keys.is_empty() || self.root.height == 0 || passes > self.base.root.height {
@@ -193,7 +196,7 @@ impl<'a> Apply<'a> {
         let mut next = Apply { batch: &touches, touching: true, ..self };
         match next.pass() {
             Ok(()) => next.look_again(passes + 1),
-            // The batch is in, and that was the task. There will be space when later batches look.
+            // The batch itself is applied, so the task is done. Later batches look again when there is space.
             Err(Error::Space(error)) if error.is_disk_full() => {
                 let (claims, documents, root) = mark;
                 next.nodes = NodeWriter::default();
@@ -230,7 +233,7 @@ impl<'a> Apply<'a> {
         self.grow(edges, level - 1, Some(&node))
     }
 
-    /// Applies the updates of nodes on `level`; gives the new children of each. Recursion as deep as the tree is high.
+    /// Applies the updates of nodes on `level`; returns the new children of each. Recursion depth is the tree's height.
     fn update(&mut self, level: u8, items: Vec<Item>) -> Result<Vec<Edges>> {
         let mut out = Vec::with_capacity(items.len());
         let mut chunks = Chunks { items: items.into_iter().peekable(), children: self.chunk(level) };
@@ -275,7 +278,7 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// Nodes, so many at a time that the batch touches about so many children of theirs.
+/// Groups of nodes, sized so that the batch touches about a given number of their children.
 struct Chunks {
     items: Peekable<IntoIter<Item>>,
     children: usize,
@@ -298,7 +301,7 @@ fn parents(items: Vec<Item>) -> Vec<Parent> {
     items.into_iter().map(|item| Parent::of(item.node, item.low, item.updates)).collect()
 }
 
-/// Gives a node's updates to its children.
+/// Assigns a node's updates to its children.
 fn split(batch: &dyn Batch, node: &Node, updates: Range<usize>) -> Vec<(usize, Range<usize>)> {
     let mut out = Vec::new();
     let mut start = updates.start;
@@ -311,7 +314,7 @@ fn split(batch: &dyn Batch, node: &Node, updates: Range<usize>) -> Vec<(usize, R
     out
 }
 
-/// The first index above `start` that is not `within`, or `end`; in steps that double, then halve.
+/// The first index above `start` that is not `within`, or `end`. The steps double, then halve.
 fn end_of(start: usize, end: usize, within: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut step) = (start + 1, 1);
     while low + step <= end && within(low + step - 1) {

@@ -1,10 +1,10 @@
-//! What the trees of a database count.
+//! The counters of the trees of a database.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tally::Tally;
 
-/// A counter of what happens in every search.
+/// A counter of events that happen in every search.
 #[derive(Debug, Default)]
 pub(crate) struct Often(Tally<1>);
 
@@ -65,7 +65,7 @@ counters! {
     leaves_split: AtomicU64,
     /// Leaves that became one with a neighbour.
     leaves_merged: AtomicU64,
-    /// Leaves, nearly empty, that shared with a neighbour what both had.
+    /// Nearly empty leaves that shared their entries with a neighbour.
     leaves_redistributed: AtomicU64,
     /// Leaves that had nothing left in them.
     leaves_removed: AtomicU64,

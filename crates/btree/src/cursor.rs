@@ -1,8 +1,9 @@
 //! Scans: parallel range search (Roh et al., PVLDB 5(4), 2011, section 3.1.2).
 //!
 //! 1. A [`path`] names the leaves of the range, from the internal nodes above them.
-//! 2. [`ahead`] reads them, or the parts of them that are in the range, before the scan gets there, ever more of them as the scan goes on.
-//! 3. [`live`] lists the pairs of what the scan is in. They are shown where they lie; nothing is copied.
+//! 2. [`ahead`] reads the leaves, or their parts in the range, before the scan gets there, ever more of them as the
+//!    scan goes on.
+//! 3. [`live`] lists the pairs of the scan's current piece. The pairs are shown where they lie; nothing is copied.
 
 mod ahead;
 mod live;
@@ -25,10 +26,10 @@ use crate::version::Version;
 pub(crate) struct TreeCursor {
     ahead: Ahead,
     at: Moment,
-    /// The piece that it is in.
+    /// The current piece.
     piece: Option<Piece>,
     spans: Vec<Span>,
-    /// The piece's pairs, in key order whatever the direction, and how many of them were shown.
+    /// The piece's pairs, in key order for either direction, and how many of them were shown.
     live: Live,
     shown: usize,
     ended: bool,
@@ -41,7 +42,7 @@ impl TreeCursor {
         Self { ahead, at, piece: None, spans: Vec::new(), live: Live::default(), shown: 0, ended: false }
     }
 
-    /// Where the pair is that is shown after `shown` others.
+    /// The index of the pair that is shown after `shown` others.
     fn index(&self, shown: usize) -> usize {
         match self.ahead.path().direction() {
             Direction::Forward => shown,
@@ -49,7 +50,7 @@ impl TreeCursor {
         }
     }
 
-    /// The bytes of the piece that it is in.
+    /// The bytes of the current piece.
     fn bytes(&self) -> Option<&[u8]> {
         Some(match self.ahead.image(self.piece.as_ref()?) {
             Image::Cached(leaf) => leaf.bytes(),
@@ -57,7 +58,7 @@ impl TreeCursor {
         })
     }
 
-    /// Shows what is left of the piece; how many of its pairs have been shown then.
+    /// Shows the remaining pairs of the piece. Returns how many of its pairs have been shown by then.
     fn run_in_piece(&self, until: Option<&[u8]>, show: &mut Show<'_>) -> (usize, ControlFlow<()>) {
         let Some(bytes) = self.bytes() else { return (self.shown, ControlFlow::Continue(())) };
         let (len, from) = (self.live.len(), self.shown);

@@ -1,9 +1,10 @@
-//! Going down everything that a version refers to, past the cache, whatever is damaged.
+//! A descent through all nodes and leaves that a version refers to, past the cache, whatever is damaged.
 //!
 //! 1. The children of a node are read in one psync each, leaves at most PioMax at a time, in key order.
-//! 2. Of a node identity and CRC are checked, and that separators rise and lie within its bounds. What a leaf holds is left to the
-//!    [`Witness`].
-//! 3. What does not check is told, with the keys that it hides, and the walk goes on with the rest.
+//! 2. A node's identity and CRC are checked, and that its separators rise and lie within its bounds. The entries of a
+//!    leaf are left to the [`Witness`].
+//! 3. A node or leaf that does not check is reported with the keys that are hidden by the damage, and the walk goes on
+//!    with the rest.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -21,7 +22,7 @@ use crate::version::Version;
 pub(crate) struct Child {
     pub(crate) pointer: Pointer,
     pub(crate) low: Vec<u8>,
-    /// Between the parts of a leaf.
+    /// The bounds between the parts of a leaf.
     pub(crate) fences: Vec<Vec<u8>>,
     pub(crate) filter: Vec<u8>,
     pub(crate) high: Option<Vec<u8>>,
@@ -33,15 +34,15 @@ impl Child {
     }
 }
 
-/// Who is told what there is.
+/// The receiver of all that a descent meets.
 pub(crate) trait Witness {
     /// The extent of a node or leaf that was not met before.
     fn extent(&mut self, pointer: &Pointer);
 
-    /// A node or leaf that is not looked into: what is below it is out of reach.
+    /// A damaged node or leaf. The walk does not enter the node or leaf, so everything below is out of reach.
     fn damaged(&mut self, child: &Child, error: Error);
 
-    /// The published bytes of a leaf, or why they cannot be read. It may end the walk.
+    /// The published bytes of a leaf, or the reason why the read failed. The witness may end the walk.
     fn leaf(&mut self, child: &Child, bytes: Result<Buffer, psync::Error>) -> ControlFlow<()>;
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn descend(version: &Version, witness: &mut dyn Witness) {
     let child = Child { pointer: root, low: Vec::new(), fences: Vec::new(), filter: Vec::new(), high: None };
     let mut walk = Walk { version, witness, extents: HashSet::new() };
     let level = version.root.height - 1;
-    // Whether it was ended early is what the witness knows itself.
+    // An early end is known to the witness itself.
     let _ = if level == 0 { walk.leaves(&[child]) } else { walk.nodes(&[child], level) };
 }
 
@@ -88,7 +89,7 @@ impl Walk<'_> {
         false
     }
 
-    /// Looks at nodes of `level` and what is below them. Recursion as deep as the tree is high.
+    /// Looks at nodes of `level` and all below them. Recursion as deep as the tree is high.
     fn nodes(&mut self, children: &[Child], level: u8) -> ControlFlow<()> {
         let window = self.version.shared.psync().pio_max();
         for children in children.chunks(window) {

@@ -1,6 +1,7 @@
-//! Walking the versions whose values are documents.
+//! A walk over the versions whose values are documents.
 //!
-//! Leaves without documents are not read. Of the others, and of nodes, those under one node come in a few psyncs, ever more leaves at a time.
+//! Leaves without documents are not read. Other leaves, and nodes, are read in a few psyncs for all under one node,
+//! ever more leaves at a time.
 
 use std::ops::ControlFlow;
 
@@ -14,14 +15,14 @@ use crate::version::Version;
 
 /// Leaves that the first psync brings.
 const FIRST_WINDOW: usize = 4;
-/// Bytes of leaves that one psync brings at most, if that is more than one.
+/// Most bytes of leaves that one psync brings, unless a single leaf is longer.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// Shows the versions of each key from `from` on that has documents.
+/// Shows the versions of each key with documents, from `from` on.
 pub(crate) fn documents(version: &Version, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()> {
     let Some(root) = version.root.pointer else { return Ok(()) };
     let mut walk = Walk { version, from, show, window: FIRST_WINDOW };
-    // Whether it was told to stop is what its caller knows.
+    // An early stop is known to the caller.
     let _ = match version.root.height {
         1 => walk.leaves(&[root])?,
         height => {
@@ -40,7 +41,7 @@ struct Walk<'a, 's> {
 }
 
 impl Walk<'_, '_> {
-    /// Walks what is below a node of `level` whose lower bound is `low`. Recursion as deep as the tree is high.
+    /// Walks all below a node of `level` whose lower bound is `low`. Recursion as deep as the tree is high.
     fn below(&mut self, node: &Node, level: u8, low: &[u8]) -> Result<ControlFlow<()>> {
         let first = node.search(self.from);
         let pointers: Vec<Pointer> = (first..node.len()).map(|child| node.pointer(child)).collect();
@@ -114,7 +115,7 @@ impl Walk<'_, '_> {
             let mut newer_came = u32::MAX;
             for same in of_key.chunk_by(|one, other| one.update.seq == other.update.seq).rev() {
                 let came = same[0].run;
-                // One that came after a newer one was reported dropped before it came again.
+                // A version that came after a newer one was reported dropped before it came again.
                 if came <= newer_came {
                     newer_came = came;
                     versions.extend(same.iter().rev().map(|entry| entry.update));

@@ -1,9 +1,10 @@
-//! Fences: what tells the sorted pages of a leaf apart while it is being made.
+//! Fences: the separators between the sorted pages of a leaf that is being made.
 //!
-//! 1. [`Fences::add_page`] is told of each page, in order: the key before it and its first. A fence is the shortest separator between them.
-//!    Where the versions of one key go on from page to page there is none: that page and those behind it are not sorted pages, but as if they
-//!    had been appended.
-//! 2. [`Fences::finish`] makes parts of one page, or of two, four, … until the bounds are short enough for a node to hold several such leaves.
+//! 1. [`Fences::add_page`] is called for each page, in order, with the key before that page and its first key. A fence
+//!    is the shortest separator between the two keys. Where the versions of one key go on from page to page there is no
+//!    fence: that page and all behind it count as appended, not as sorted.
+//! 2. [`Fences::finish`] makes parts of one page, or of two, four, … until the bounds are short enough for a node to
+//!    hold several such leaves.
 
 use crate::format::{BOUND_BYTES_MAX, BOUND_FIXED};
 use crate::node::{Keys, separator};
@@ -25,7 +26,7 @@ pub(crate) struct Parts {
 }
 
 impl Fences {
-    /// Adds a page that begins with `first`, after the key `before`; whether it is a sorted page.
+    /// Adds a page that begins with `first`, after the key `before`. Returns whether the page is a sorted page.
     pub(crate) fn add_page(&mut self, before: Option<&[u8]>, first: &[u8]) -> bool {
         self.ended |= before.is_some_and(|before| before == first);
         if self.ended {
@@ -38,7 +39,7 @@ impl Fences {
         true
     }
 
-    /// The parts of a leaf whose lower bound is `low`; it forgets the pages.
+    /// The parts of a leaf whose lower bound is `low`. The pages are forgotten.
     pub(crate) fn finish(&mut self, low: &[u8]) -> Parts {
         let (keys, sorted) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.pages));
         self.ended = false;

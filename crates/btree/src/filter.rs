@@ -1,21 +1,26 @@
-//! Filters: which blocks of a leaf may hold a key, known before any of them is read (Bloom, CACM 13(7), 1970).
+//! Filters: the blocks of a leaf that may hold a key, known before any of them is read (Bloom, CACM 13(7), 1970).
 //!
-//! 1. A leaf has one filter, which stands beside its pointer in the node above. A key that the leaf was made with is in it as *sorted*; a key that
-//!    was appended is in it together with the page that its run is on. So a lookup reads the appended pages that may hold its key, the newest first,
-//!    then the part that the fences name, and ends with the first that has it.
-//! 2. It has [`ENTRY_BITS`] bits for each entry that the leaf has room for, so it never grows: an append sets bits. Where that is more than a node has
-//!    room for, only what is appended is in it, in as many bits as there are ([`Shape::covers_sorted`]).
-//! 3. Before the bits stand the *ends*: the CRC of the last run of each page from the last sorted one on, but for the leaf's very last page. With them, each
-//!    of these pages checks by itself, and it is seen whether one is whole.
+//! 1. A leaf has one filter, beside its pointer in the node above. A key that the leaf was made with is in the filter
+//!    as *sorted*. An appended key is in the filter together with the page of its run.
+//! 2. So a lookup reads the appended pages that may hold its key, the newest first, then the part that the fences name.
+//!    The lookup ends with the first block that has the key.
+//! 3. A filter has [`ENTRY_BITS`] bits for each entry that the leaf has room for, so a filter never grows: an append
+//!    sets bits. Where a node has no room for so many bits, only appended keys are in the filter, in as many bits as
+//!    there are ([`Shape::covers_sorted`]).
+//! 4. Before the bits stand the *ends*: the CRC of the last run of each page from the last sorted one on, except the
+//!    leaf's very last page. With the ends, each of these pages checks by itself, and a page that is not whole is
+//!    detected.
 //!
 //! ```text
 //!   0  ends   u32 × (pages - sorted), zero where there is no such page yet
 //!   .  bits   u64 × words
 //! ```
 //!
-//! Invariants: a key that is in a published run is in its leaf's filter, so a lookup may pass over what the filter excludes; of two versions of a
-//! key, the one in the later run is not the older one, so the first block that has a version at or below a seq has the newest of them. An append
-//! keeps that by the newest seq in the pointer (`apply::window`).
+//! Invariants:
+//!
+//! - A key in a published run is in its leaf's filter, so a lookup may skip the blocks that the filter excludes.
+//! - Of two versions of a key, the version in the later run is not the older one. So the first block that has a version
+//!   at or below a seq has the newest of them. An append keeps that by the newest seq in the pointer (`apply::window`).
 
 use index::bloom::{self, Hash, PROBES};
 
@@ -24,7 +29,8 @@ use crate::format::{Pointer, u32_at};
 /// Most bytes of a filter: three leaves with the longest bounds and filters fit in a node.
 pub(crate) const BYTES_MAX: usize = 328;
 
-/// Bits for each entry that a leaf has room for. Leaves are seven tenths full on average, so an entry has eleven, and one lookup in a hundred is misled.
+/// Bits for each entry that a leaf has room for. Leaves are seven tenths full on average, so an entry has eleven, and
+/// one lookup in a hundred is misled.
 pub(crate) const ENTRY_BITS: usize = 8;
 
 /// Bytes of an end.
@@ -35,20 +41,20 @@ const WORD: usize = 8;
 
 const _: () = assert!(BYTES_MAX / WORD <= u8::MAX as usize);
 
-/// What the filter of a leaf is like.
+/// The size and content of a leaf's filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Words of bits; none where the leaf has no filter.
     words: u8,
-    /// Whether what the leaf was made with is in it.
+    /// Whether the keys that the leaf was made with are in the filter.
     covers_sorted: bool,
 }
 
 impl Shape {
-    /// No filter: whatever may hold a key has to be read.
+    /// No filter: every block that may hold a key has to be read.
     pub(crate) const NONE: Self = Self { words: 0, covers_sorted: false };
 
-    /// For a leaf of `pages` that was made of so many entries in `length` bytes, on `sorted` sorted pages.
+    /// The shape for a leaf of `pages` that was made of so many entries in `length` bytes, on `sorted` sorted pages.
     pub(crate) fn new(pages: u32, sorted: u32, entries: usize, length: usize) -> Self {
         let room = BYTES_MAX.saturating_sub((pages - sorted) as usize * END) / WORD;
         let words = |bytes: usize| (bytes * entries).div_ceil(length.max(1)).saturating_mul(ENTRY_BITS).div_ceil(64);
@@ -58,7 +64,7 @@ impl Shape {
         Self { words: u8::try_from(words).expect("at most BYTES_MAX"), covers_sorted }.sound()
     }
 
-    /// One without bits is none.
+    /// A shape without bits is no filter.
     const fn sound(self) -> Self {
         if self.words == 0 { Self::NONE } else { self }
     }
@@ -67,13 +73,14 @@ impl Shape {
         self.words == 0
     }
 
-    /// How likely a key that is not on a page may be there by a filter of so many entries: all its bits are set by others.
+    /// The probability that a filter of so many entries says that an absent key may be on a page, because other keys
+    /// have set all bits of the absent one.
     pub(crate) fn mistaken(self, entries: f64) -> f64 {
         let (bits, probes) = (f64::from(self.words) * 64.0, f64::from(PROBES));
         if self.is_none() { 1.0 } else { (1.0 - (-probes * entries / bits).exp()).powf(probes) }
     }
 
-    /// Whether what the leaf was made with is in it.
+    /// Whether the keys that the leaf was made with are in the filter.
     pub(crate) const fn covers_sorted(self) -> bool {
         self.covers_sorted
     }
@@ -83,7 +90,7 @@ impl Shape {
         (self.words as u64) << 1 | self.covers_sorted as u64
     }
 
-    /// The shape with this field, in a leaf of `pages` of which `sorted` are; none where it cannot be.
+    /// The shape with this field, in a leaf of `pages` of which `sorted` are sorted. None where such a shape cannot be.
     pub(crate) fn of_field(field: u64, pages: u32, sorted: u32) -> Option<Self> {
         let shape = Self { words: u8::try_from(field >> 1).ok()?, covers_sorted: field & 1 == 1 };
         let is_possible = shape == shape.sound() && sorted <= pages && shape.bytes(pages - sorted) <= BYTES_MAX;
@@ -96,7 +103,7 @@ impl Shape {
     }
 }
 
-/// A key together with the page that it was appended on; or as sorted.
+/// The hash of a key together with the page that the key was appended on, or as sorted.
 fn on(hash: Hash, page: Option<u32>) -> Hash {
     hash.with(page.map_or(0, |page| u64::from(page) + 1))
 }
@@ -108,12 +115,12 @@ pub(crate) struct Filter<'a> {
     bytes: &'a [u8],
 }
 
-/// What a block of a leaf has to be checked against besides the pointer.
+/// CRCs that a block of a leaf has to be checked against, besides the pointer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// CRC of the run before its first one; 0 where none is.
+    /// CRC of the run before the block's first one; 0 where none is.
     pub(crate) before: u32,
-    /// CRC of its last run, where that is known and is not the leaf's last.
+    /// CRC of the block's last run, where that is known and is not the leaf's last.
     pub(crate) end: Option<u32>,
 }
 
@@ -124,7 +131,7 @@ impl<'a> Filter<'a> {
         Self { pointer, bytes }
     }
 
-    /// Whether the key may be on a page to which it was appended, or among those that the leaf was made with.
+    /// Whether the key may be on a page to which that key was appended, or among the keys that the leaf was made with.
     fn may_hold(&self, hash: Hash, page: Option<u32>) -> bool {
         if page.is_none() && !self.pointer.filter.covers_sorted {
             return true;
@@ -133,7 +140,7 @@ impl<'a> Filter<'a> {
         bloom::may_have(bits, on(hash, page))
     }
 
-    /// The next block to look for a key in whose part is `part`, after `last` had no version of it that counts.
+    /// The next block to look for a key whose part is `part`, after `last` had no version of the key that counts.
     pub(crate) fn next(&self, hash: Hash, part: usize, last: Option<usize>) -> Option<usize> {
         let sorted_end = self.pointer.parts() - 1;
         let appended = (sorted_end..last.unwrap_or_else(|| self.pointer.blocks())).rev();
@@ -145,7 +152,7 @@ impl<'a> Filter<'a> {
         (!looked && self.may_hold(hash, None)).then_some(part)
     }
 
-    /// What a block has to be checked against.
+    /// The CRCs that a block has to be checked against.
     pub(crate) fn link(&self, block: usize) -> Link {
         let Some(place) = (block + 1).checked_sub(self.pointer.parts()) else { return Link::default() };
         let end = |place: usize| u32_at(self.bytes, place * END);
@@ -153,7 +160,7 @@ impl<'a> Filter<'a> {
         Link { before: place.checked_sub(1).and_then(end).unwrap_or(0), end: if is_last { None } else { end(place) } }
     }
 
-    /// Whether it holds all that a key needs that is in a run on `page`, which was appended or not.
+    /// Whether a lookup by this filter reaches `key` in a run on `page`, which is sorted or appended.
     pub(crate) fn knows(&self, key: &[u8], page: u32, is_sorted: bool) -> bool {
         self.may_hold(Hash::of(key), (!is_sorted).then_some(page))
     }

@@ -1,6 +1,6 @@
 //! Every byte that the B-tree puts on storage.
 //!
-//! All integers are little-endian. A type is never zero, so zeroed or never written bytes are never taken for content.
+//! All integers are little-endian. A type is never zero, so zeroed or never written bytes are not mistaken for content.
 //!
 //! | bytes | where | module |
 //! |---|---|---|
@@ -8,8 +8,9 @@
 //! | internal node | one page, written once | [`node`] |
 //! | root record, redo | the checkpoint and the log, which keep them for us | [`root`] |
 //!
-//! A **pointer** stands in an internal node or a root record and says everything that is needed to read a child and to
-//! know that it is the right one. In a node the fields of all its children are [`columns`]; a root record has one whole:
+//! A **pointer** stands in an internal node or a root record. Its fields are enough to read a child and to verify that
+//! the pages belong to the expected child. A node keeps the fields of all its children in [`columns`]; a root record
+//! holds one whole pointer:
 //!
 //! ```text
 //! leaf pointer (38 bytes)                        node pointer
@@ -23,19 +24,23 @@
 //!  33  due          u40  in units of 1024 ms      15 bits   pages of the leaf's extent
 //! ```
 //!
-//! The **sorted pages** of a leaf are those that were written when it was made: each holds one run, or the last one also what was
-//! appended first, and their keys rise from page to page. They are cut into **parts** of one page, or of two, four, … where the
-//! fences between them would be too long ([`BOUND_BYTES_MAX`]); the fences stand in the node above, so a search reads one part, and
-//! where anything was appended, the last one, which goes on to the end of what is published.
+//! The **sorted pages** of a leaf are the pages that were written with the new leaf. Each holds one run, and their keys
+//! rise from page to page. The last one may also hold the first appended runs. Sorted pages are cut into **parts** of
+//! one page, or of two, four, … where the fences between parts would be too long ([`BOUND_BYTES_MAX`]). The fences
+//! stand in the node above, so a search reads one part. After appends, a search also needs the appended runs:
 //!
-//! An **incarnation** is (open-epoch mod 2^24) << 40 | counter: it is given once to each node and leaf, so that what an extent held in an
-//! earlier life never checks. Should epoch or counter ever wrap, an old page would have to carry the very same number
-//! at the very same page, table and position to be mistaken.
+//! - Without a filter, the last part goes on to the end of the published bytes, and a search reads that part too.
+//! - With a filter, the last part ends with the sorted pages, and each page behind is a block that is read alone.
 //!
-//! `keys` is exact when a leaf is written anew; each tombstone that is appended takes one off, and puts add none, because nobody
-//! looks whether their keys are there already. What has expired counts as live until it is removed.
+//! An **incarnation** is (open-epoch mod 2^24) << 40 | counter. Each node and leaf gets a new one, so that the content
+//! of an extent's earlier life never checks. Should epoch or counter ever wrap, a mistake still needs an old page with
+//! the very same number at the very same page, table and position.
 //!
-//! `due` says from when on so much of the leaf, or of a leaf below the node, has expired that it is worth rewriting ([`index::due`]); 0: never.
+//! `keys` is exact when a leaf is written anew. Each appended tombstone subtracts one, and puts add none, because no
+//! append looks up whether the keys already exist. An expired entry counts as live until a rewrite removes it.
+//!
+//! `due` is the time at which enough entries have expired to make a rewrite worthwhile ([`index::due`]): in the leaf,
+//! or in a leaf below the node. 0 is never.
 //!
 //! Invariant: [`LEAF_PAGES_MAX`] pages hold fewer entries than 24 bits can count.
 
@@ -54,31 +59,32 @@ use index::due::{Due, UNITS_LIMIT};
 
 use crate::filter::Shape;
 
-/// Most bytes of a key.
+/// The most bytes of a key.
 pub const KEY_BYTES_MAX: usize = 1024;
 
-/// Most bytes of a value that stands in a leaf; longer ones are documents.
+/// The most bytes of a value inside a leaf; longer values are documents.
 pub const INLINE_BYTES_MAX: usize = 2048;
 
-/// Most pages of a leaf: 64 MiB.
+/// The most pages of a leaf: 64 MiB.
 pub const LEAF_PAGES_MAX: u32 = 16_384;
 
 /// Length of a whole leaf pointer.
 pub(crate) const LEAF_POINTER: usize = 38;
 
-/// Where a pointer says when it is due.
+/// Offset of the due time in a pointer.
 pub(crate) const DUE_AT: usize = 33;
 
-/// Most bytes of a leaf's lower bound and its fences together, each with [`BOUND_FIXED`] bytes more; only a lower bound alone may be longer.
+/// Most bytes of a leaf's lower bound and its fences together, each with [`BOUND_FIXED`] bytes more. Only a lower bound
+/// without fences may be longer.
 pub(crate) const BOUND_BYTES_MAX: usize = 500;
 
-/// Bytes that a bound takes in a node beside its own, at most.
+/// Most bytes that a bound takes in a node besides its own.
 pub(crate) const BOUND_FIXED: usize = 3;
 
 /// Bits of the counter in an incarnation.
 pub(crate) const INCARNATION_COUNTER_BITS: u32 = 40;
 
-/// Where the fields of a leaf's shape begin.
+/// Bit positions of the fields of a leaf's shape.
 const SORTED_BIT: u32 = 1;
 const PART_BIT: u32 = 16;
 const DOCUMENTS_BIT: u32 = 20;
@@ -96,36 +102,36 @@ const _: () = assert!(LEAF_PAGES_MAX < 1 << (PART_BIT - SORTED_BIT));
 const _: () =
     assert!(run::RUN_HEADER + run::ENTRY_FIXED + 8 + KEY_BYTES_MAX + INLINE_BYTES_MAX + run::EXPIRY_BYTES <= PAGE);
 
-/// Where a child is, and what makes it the right one. An internal node has one sorted page, and zeros from the length on.
+/// Position and identity of a child. An internal node has one sorted page, and zeros from the length on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pointer {
     /// First page.
     pub(crate) page: u64,
-    /// Pages of its extent.
+    /// Pages of the extent.
     pub(crate) pages: u32,
-    /// Its incarnation.
+    /// Incarnation of the child.
     pub(crate) incarnation: u64,
-    /// Its sorted pages, from its first.
+    /// Number of sorted pages, from the first page on.
     pub(crate) sorted: u32,
     /// Pages of a part, as a power of two.
     pub(crate) part_log: u8,
     /// Whether runs stand behind those of the sorted pages.
     pub(crate) appended: bool,
-    /// Bytes of the leaf that are published: where its last run ends.
+    /// Published bytes of the leaf, up to the end of its last run.
     pub(crate) length: u32,
-    /// CRC of its last run, which covers those of all runs before it.
+    /// CRC of the last run, which covers the CRCs of all runs before.
     pub(crate) chain: u32,
-    /// Entries in its runs.
+    /// Entries in the runs.
     pub(crate) entries: u32,
     /// Least number of keys whose newest version is no tombstone.
     pub(crate) keys_min: u32,
     /// Whether an entry is a document.
     pub(crate) documents: bool,
-    /// When it is worth rewriting for what has expired in it, or the first leaf below it is.
+    /// Time from which expired entries make a rewrite worthwhile: of the leaf, or of the first leaf below the node.
     pub(crate) due: Option<Due>,
-    /// The newest seq in it, where it has a filter.
+    /// The newest seq in the leaf, where there is a filter.
     pub(crate) newest: Seq,
-    /// Its filter, which stands beside the pointer in a node. A pointer in a root record has none.
+    /// Shape of the leaf's filter, which stands beside the pointer in a node. A pointer in a root record has none.
     pub(crate) filter: Shape,
 }
 
@@ -174,13 +180,13 @@ impl Pointer {
         (self.sorted as usize).div_ceil(1 << self.part_log)
     }
 
-    /// What is read alone: parts and, where there is a filter, pages behind them.
+    /// Number of blocks, the units of a read: parts and, where there is a filter, the pages behind.
     pub(crate) fn blocks(&self) -> usize {
         self.parts()
             + if self.filter.is_none() { 0 } else { self.published_pages().saturating_sub(self.sorted) as usize }
     }
 
-    /// The bytes of the pages that hold a block; the last one ends with what is published.
+    /// The bytes of a block's pages; the last block ends with the published bytes.
     pub(crate) fn block(&self, block: usize) -> Range<usize> {
         let parts = self.parts();
         let (first, end) = match block.checked_sub(parts) {
@@ -192,38 +198,38 @@ impl Pointer {
         first * PAGE..end * PAGE
     }
 
-    /// The page of a block that may have been appended to: the last sorted page, or one behind it.
+    /// The page of a block that may have been appended to: the last sorted page, or one behind.
     pub(crate) fn page_appended(&self, block: usize) -> u32 {
         let behind = u32::try_from(block + 1 - self.parts()).expect("a leaf has fewer than 2^15 pages");
         self.sorted - 1 + behind
     }
 
-    /// Whether a filter stands beside it.
+    /// Whether a filter stands beside the pointer.
     pub(crate) const fn is_filtered(&self) -> bool {
         !self.filter.is_none()
     }
 
-    /// The page that the last run is on.
+    /// The page of the last run.
     pub(crate) const fn last_page(&self) -> u32 {
         self.published_pages() - 1
     }
 
-    /// The same without a filter, as it stands in a root record.
+    /// The pointer without a filter, as a root record has it.
     pub(crate) const fn bare(self) -> Self {
         Self { newest: Seq(0), filter: Shape::NONE, ..self }
     }
 
-    /// The same, as it can stand in a node: without a filter nobody asks for the newest seq.
+    /// The pointer as a node can have it: without a filter, there is no newest seq.
     pub(crate) const fn sound(self) -> Self {
         if self.is_filtered() { self } else { self.bare() }
     }
 
-    /// Pages that hold what is published.
+    /// Pages that hold published bytes.
     const fn published_pages(&self) -> u32 {
         self.length.div_ceil(PAGE_BYTES)
     }
 
-    /// Pages of which the filter has the end.
+    /// Number of pages whose end is in the filter.
     pub(crate) const fn ends(&self) -> usize {
         if self.filter.is_none() { 0 } else { (self.pages - self.sorted) as usize }
     }
@@ -233,12 +239,12 @@ impl Pointer {
         self.filter.bytes(self.pages - self.sorted)
     }
 
-    /// The bytes of all pages that are published.
+    /// The bytes of all published pages.
     pub(crate) const fn all(&self) -> Range<usize> {
         0..self.published_bytes()
     }
 
-    /// Whether a run that begins at this byte of the leaf is the first on a sorted page: it follows no other.
+    /// Whether a run at this byte of the leaf is the first on a sorted page, and so follows no other run.
     pub(crate) const fn begins_page(&self, at: usize) -> bool {
         at.is_multiple_of(PAGE) && at / PAGE < self.sorted as usize
     }
@@ -267,7 +273,7 @@ impl Pointer {
         ]
     }
 
-    /// The leaf pointer with these fields; none where it is not one that we would write.
+    /// The leaf pointer with these fields; none where the encoder would never write such a pointer.
     pub(crate) fn of_leaf(fields: [u64; LEAF_FIELDS]) -> Option<Self> {
         let [page, incarnation, due, shape, length, chain, entries, dead, newest, filter] = fields;
         let bits = |from: u32, count: u32| shape >> from & ((1 << count) - 1);
@@ -320,7 +326,7 @@ impl Pointer {
         out.extend_from_slice(&Due::to_units(self.due).to_le_bytes()[..5]);
     }
 
-    /// None where it is not one that we would write.
+    /// None where the encoder would never write such a pointer.
     pub(crate) fn decode_leaf(bytes: &[u8]) -> Option<Self> {
         let shape = u40(bytes, 6)?;
         let (entries, keys_min) = (u24(bytes, 27)?, u24(bytes, 30)?);
@@ -344,7 +350,7 @@ impl Pointer {
 /// Fields of a leaf pointer in a node.
 pub(crate) const LEAF_FIELDS: usize = 10;
 
-/// Fields of a pointer to an internal node: the first of those.
+/// Fields of a pointer to an internal node: the first of a leaf pointer's.
 pub(crate) const NODE_FIELDS: usize = 3;
 
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {

@@ -1,7 +1,11 @@
-//! What a fuzzer gives bytes to. For tests of the workspace alone.
+//! The entry points of a fuzzer. For tests of the workspace alone.
 //!
-//! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, reads them, and searches
-//! what it read; what was read has to come back when it is written again.
+//! Each target takes bytes that were an encoding before something changed them, and
+//!
+//! 1. puts right checksums on them;
+//! 2. reads them;
+//! 3. searches the result of the read;
+//! 4. writes that result again, which must read back as the same.
 
 use std::sync::Arc;
 
@@ -19,7 +23,7 @@ use crate::leaf::{Leaf, Visible, check_tail};
 use crate::node::{Edges, Keys};
 use index::due::Due;
 
-/// A name, what takes bytes, and the encodings to begin with.
+/// A name, the function that takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Everything of trees that is read from a disk.
@@ -66,7 +70,7 @@ fn node(bytes: &[u8]) {
         }
         assert!(node.below_part_end(place, &probe) && node.below_end(place.child, &probe));
     }
-    // Written anew it may take more: heads are chosen for searches, too.
+    // The node may take more bytes when written anew, because heads are chosen for searches, too.
     if node_bytes(identity.level, &edges) <= PAGE {
         let mut again = vec![0; PAGE];
         encode(&identity, &edges, &mut again);
@@ -124,7 +128,7 @@ fn leaf(bytes: &[u8]) {
     sign_leaf(&mut pages, &mut pointer);
     let mut encoded = Vec::new();
     pointer.encode_leaf(&mut encoded);
-    // Where its runs end is known now, and may be where those of such a leaf can't.
+    // Signing has moved the end of the runs, and the runs of such a leaf may not be allowed to end there.
     if Pointer::decode_leaf(&encoded) != Some(pointer) {
         return;
     }
@@ -162,7 +166,7 @@ fn blocks(
     (0..pointer.blocks()).map(block).collect()
 }
 
-/// The same leaf with a filter: its blocks are those that it has, and every key is found in them.
+/// The same leaf with a filter: its blocks are the same, and every key is found in them.
 fn filtered(pages: &[u8], pointer: &Pointer, whole: &Visible<'_>, same: impl Fn(&Leaf, &Pointer)) {
     let entries = pointer.entries as usize;
     let pointer = Pointer { filter: Shape::new(pointer.pages, pointer.sorted, entries, pages.len()), ..*pointer };
@@ -226,7 +230,7 @@ fn look(visible: &Visible<'_>, pointer: &Pointer) {
     let _ = visible.check_fences(pointer, &[]);
     for update in entries.iter().step_by(1 + entries.len() / 32) {
         let found = visible.find(update.key, Seq::MAX);
-        // Of entries that do not rise, searches may miss some.
+        // Searches may miss entries that do not rise.
         assert!(!(whole && rises) || found.is_ok_and(|found| found.is_some_and(|found| found.seq >= update.seq)));
         let mut versions = Vec::new();
         let found = visible.versions(update.key, &mut versions);
@@ -250,7 +254,7 @@ fn write_again(run: &Run<'_>) {
     let Some(updates) = (0..run.count()).map(|index| run.entry(index)).collect::<Option<Vec<Update<'_>>>>() else {
         return;
     };
-    // Entries of a damaged run may lie over one another, and not fit a page then.
+    // Entries of a damaged run may lie over one another, and then not fit a page.
     let Some(plan) = Plan::fit(updates.iter().copied(), PAGE).filter(|plan| plan.count == updates.len()) else {
         return;
     };
@@ -348,13 +352,13 @@ fn redo(bytes: &[u8]) {
     }
     let table = table_of(&bytes);
     let _ = Redo::decode(&bytes, table);
-    // The root in it has a checksum and a table of its own.
+    // The root in the redo has a checksum and a table of its own.
     bytes.copy_within(12..16, REDO_HEADER + 12);
     sign_record(&mut bytes[REDO_HEADER..REDO_HEADER + ROOT_BYTES]);
     sign_record(&mut bytes);
     if let Ok(redo) = Redo::decode(&bytes, table) {
         let mut expected = redo.clone();
-        // An extent of no pages is no piece of any.
+        // An extent of no pages is part of no list.
         for list in [&mut expected.allocated, &mut expected.retired] {
             list.retain(|extent| extent.pages > 0);
         }

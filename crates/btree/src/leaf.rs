@@ -1,15 +1,17 @@
 //! Leaves in memory.
 //!
-//! 1. A [`Leaf`] is an image of all of a leaf or of one block, parsed from the pages that hold it. Each run's CRC is checked then, once. Where
-//!    the image goes to the end of what is published, the runs must end exactly where the pointer says, with exactly the CRC that it says; a
-//!    page before that, that was appended to, must end with the CRC that the leaf's filter says; other sorted pages have one run each, and never
-//!    change.
-//! 2. A leaf that grew is a new `Leaf`; an old one never changes. A pointer uses any image of its leaf that has a run which
-//!    ends at the pointer's length with the pointer's CRC: that CRC covers all runs that were appended before it, so the image begins with
-//!    the same runs, and the ones behind it are younger and not looked at ([`Leaf::visible`]).
-//! 3. [`Visible::find`] looks in every run that may have the key for the newest version at or below a seq; of two equal versions
-//!    the later run's wins. A leaf that is kept has a small filter for each small run, since appends make many of them, and to
-//!    look into each would touch far more memory than the search itself.
+//! 1. A [`Leaf`] is an image of a whole leaf or of one block, parsed from the pages that hold the bytes. Each run's CRC
+//!    is checked once, during parsing. The end of the image is checked too:
+//!    - Where the image goes to the end of the published bytes, the runs must end exactly at the pointer's length, with
+//!      the pointer's CRC.
+//!    - An earlier page that was appended to must end with the CRC in the leaf's filter.
+//!    - Other sorted pages have one run each, and never change.
+//! 2. A leaf that grew is a new `Leaf`; an old one never changes. A pointer can use any image of its leaf that has a
+//!    run ending at the pointer's length with the pointer's CRC. That CRC covers all runs appended before, so the image
+//!    begins with the same runs; the later runs are younger and are ignored ([`Leaf::visible`]).
+//! 3. [`Visible::find`] looks in every run that may have the key for the newest version at or below a seq. Of two equal
+//!    versions, the later run's wins. A cached leaf has a small filter for each small run: appends make many runs, and
+//!    a look into each would touch far more memory than the search itself.
 //! 4. [`Visible::sorted`] lists entries of all runs in order, for scans and rewrites.
 
 mod rest;
@@ -29,18 +31,18 @@ use crate::node::partition_point;
 
 pub(crate) use rest::Hidden;
 
-/// A run and where it is.
+/// A run and its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     start: usize,
     /// Heads of its first and last key: keys outside are not in the run.
     heads: (u64, u64),
-    /// A key whose [`Hash::mark`] is not in it is not in the run.
+    /// A key whose [`Hash::mark`] is missing here is not in the run.
     filter: u64,
     header: RunHeader,
 }
 
-/// Runs of more entries have no filter: too many marks would be in it.
+/// Runs of more entries have no filter, because the filter would hold too many marks.
 const FILTER_ENTRIES_MAX: usize = 24;
 
 impl Span {
@@ -48,21 +50,21 @@ impl Span {
         self.start + usize::from(self.header.length)
     }
 
-    /// The run, in bytes that begin at `first` of the leaf.
+    /// The run, out of `bytes` that begin at byte `first` of the leaf.
     #[inline]
     fn run<'a>(&self, first: usize, bytes: &'a [u8]) -> Run<'a> {
         Run::new(&bytes[self.start - first..self.end() - first], &self.header)
     }
 }
 
-/// The runs of a leaf, or of a block of it.
+/// The runs of a leaf or of one block.
 pub(crate) struct Leaf {
-    /// Where in the leaf it begins.
+    /// Byte of the leaf at which the image begins.
     first: usize,
-    /// CRC of the run before its first one; 0 where that follows none.
+    /// CRC of the run before the first one; 0 where the first one follows no run.
     before: u32,
-    /// Its bytes. Not the buffer that they were read into: aligned memory is for I/O, and a cache of it wastes the rest of
-    /// each last page and what alignment costs.
+    /// The bytes of the image, copied from the read buffer. The buffer itself is not kept: aligned memory is for I/O,
+    /// and a cache of such buffers would waste the rest of each last page and the cost of alignment.
     bytes: SharedBytes,
     spans: Vec<Span>,
 }
@@ -70,7 +72,7 @@ pub(crate) struct Leaf {
 /// A leaf as one pointer sees it: its first runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Visible<'a> {
-    /// Where in the leaf the bytes begin.
+    /// Byte of the leaf at which `bytes` begin.
     first: usize,
     bytes: &'a [u8],
     spans: &'a [Span],
@@ -79,7 +81,7 @@ pub(crate) struct Visible<'a> {
 /// An entry of a leaf, as [`Visible::sorted`] lists it.
 pub(crate) struct Sorted<'a> {
     head: u64,
-    /// Which of the leaf's runs it is in.
+    /// Index of the entry's run in the leaf.
     pub(crate) run: u32,
     pub(crate) update: Update<'a>,
 }
@@ -89,7 +91,7 @@ fn malformed(start: usize) -> Damage {
 }
 
 impl Leaf {
-    /// Parses `pages`, which hold the bytes `of` the leaf: all of it, or a block.
+    /// Parses `pages`, which hold the bytes `of` the leaf: all bytes or one block.
     pub(crate) fn parse(
         pages: &[u8], pointer: &Pointer, of: Range<usize>, link: Link, table: TableId,
     ) -> Result<Self, Damage> {
@@ -100,7 +102,7 @@ impl Leaf {
         Ok(leaf)
     }
 
-    /// The image of a leaf from a part on, from those of all blocks from there on; none where one of them is not whole.
+    /// Joins the images of all blocks from a part on into one image; none where a block is not whole.
     pub(crate) fn joined(blocks: &[Arc<Self>], pointer: &Pointer) -> Option<Self> {
         let first = blocks.first().map_or(0, |block| block.first);
         let length = blocks.last().map_or(0, |last| last.first + last.bytes.len() - first);
@@ -118,7 +120,7 @@ impl Leaf {
         Some(Self { first, before: 0, bytes, spans })
     }
 
-    /// The image of the block that is in the bytes `of` the leaf.
+    /// The image of the block in the bytes `of` the leaf.
     pub(crate) fn block(&self, of: Range<usize>) -> Self {
         let of = of.start - self.first..(of.end - self.first).min(self.bytes.len());
         let inside = self.first + of.start..self.first + of.end;
@@ -135,14 +137,15 @@ impl Leaf {
             let run = span.run(self.first, &self.bytes);
             if run.count() <= FILTER_ENTRIES_MAX {
                 let mut marks = (0..run.count()).map(|index| run.key(index).map(|(key, _)| Hash::of(key).mark()));
-                // Where an entry is malformed, a search has to meet it.
+                // The filter of a run with a malformed entry is full, so that a search reaches the entry and reports
+                // it.
                 span.filter = marks.try_fold(0, |filter, mark| Some(filter | mark?)).unwrap_or(u64::MAX);
             }
         }
     }
 
-    /// The image, which goes to the end of what was published, after an append: `pages` are the leaf's new last pages; runs begin at
-    /// `from`. They were just made from this leaf, so there is nothing to find damaged.
+    /// The image after an append; the old image goes to the end of the published bytes. `pages` are the leaf's new last
+    /// pages, and new runs begin at `from`. Damage is impossible, because the pages were just made from this leaf.
     pub(crate) fn extended(&self, pointer: &Pointer, table: TableId, from: usize, pages: &[u8]) -> Option<Self> {
         let first = pointer.published_bytes().checked_sub(pages.len())?.checked_sub(self.first)?;
         let old = &self.bytes[..self.bytes.len().min(first)];
@@ -158,7 +161,8 @@ impl Leaf {
         leaf.visible(pointer).is_some().then_some(leaf)
     }
 
-    /// What `pointer` sees of an image that went to the end of what was published; none if it is not of the leaf as published there.
+    /// The part of the image that `pointer` sees; the image goes to the end of the then published bytes. None if the
+    /// image does not match the pointer.
     pub(crate) fn visible(&self, pointer: &Pointer) -> Option<Visible<'_>> {
         let length = pointer.length as usize;
         let runs = self.spans.partition_point(|span| span.end() <= length);
@@ -169,8 +173,11 @@ impl Leaf {
         (same || stale).then_some(Visible { first: self.first, bytes: &self.bytes, spans })
     }
 
-    /// What `pointer` sees of an image of a block; none if it is not as published there: of the last block what it publishes, of a page before it
-    /// that was appended to all up to the run that ends it, of other sorted pages, which never change, everything.
+    /// The part of a block's image that `pointer` sees; none if the image does not match the pointer:
+    ///
+    /// - the last block: the runs that the pointer publishes;
+    /// - an earlier page that was appended to: the runs up to the one with the CRC `end`;
+    /// - other sorted pages, which never change: all runs.
     pub(crate) fn seen(&self, pointer: &Pointer, block: usize, end: Option<u32>) -> Option<Visible<'_>> {
         if block + 1 == pointer.blocks() {
             return self.visible(pointer);
@@ -182,12 +189,12 @@ impl Leaf {
         Some(Visible { first: self.first, bytes: &self.bytes, spans: &self.spans[..runs] })
     }
 
-    /// Where in the leaf it begins.
+    /// Byte of the leaf at which the image begins.
     pub(crate) const fn first(&self) -> usize {
         self.first
     }
 
-    /// Its bytes.
+    /// The bytes of the image.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -198,7 +205,7 @@ impl Leaf {
     }
 }
 
-/// Adds the runs from `at` on to those before it; `bytes` begin at `first` of the leaf, behind a run of CRC `before`.
+/// Adds the runs from `at` on to `spans`; `bytes` begin at byte `first` of the leaf, behind a run of CRC `before`.
 fn add_runs(
     bytes: &[u8], first: usize, mut at: usize, pointer: &Pointer, before: u32, table: TableId, spans: &mut Vec<Span>,
 ) -> Result<(), Damage> {
@@ -221,8 +228,8 @@ fn add_runs(
     Ok(())
 }
 
-/// The run that begins at `at` of the leaf, behind one whose CRC is `previous`, in `room`, which is the rest of its page as far as it is
-/// published. None where the next run is on the next page.
+/// The run at byte `at` of the leaf, behind a run of CRC `previous`. `room` is the published rest of the page. None
+/// where the next run is on the next page.
 fn run_at(room: &[u8], at: usize, pointer: &Pointer, table: TableId, previous: u32) -> Result<Option<Span>, Damage> {
     let begins = pointer.begins_page(at);
     let Some(header) = RunHeader::decode(room).map_err(|damage| shifted(damage, at))? else {
@@ -245,7 +252,7 @@ fn shifted(damage: Damage, by: usize) -> Damage {
 }
 
 impl<'a> Visible<'a> {
-    /// Checks `pages`, which hold the bytes `of` the leaf, and lists their runs in `spans`, in place of what was there.
+    /// Checks `pages`, which hold the bytes `of` the leaf, and lists their runs in `spans`, replacing the old content.
     pub(crate) fn check(
         pages: &'a [u8], pointer: &Pointer, of: Range<usize>, link: Link, table: TableId, spans: &'a mut Vec<Span>,
     ) -> Result<Self, Damage> {
@@ -274,17 +281,17 @@ impl<'a> Visible<'a> {
         Ok(Self { first: of.start, bytes, spans })
     }
 
-    /// The bytes that its runs are in.
+    /// The bytes that hold the runs.
     pub(crate) const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Its runs, in the order in which they came, each with where it begins in [`Visible::bytes`] and its least seq.
+    /// The runs in the order of their appends, each with its start in [`Visible::bytes`] and its least seq.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (usize, Seq, Run<'a>)> {
         self.spans.iter().map(|span| (span.start - self.first, Seq(span.header.base), self.run(span)))
     }
 
-    /// The damage of the run that begins at `start` of [`Visible::bytes`].
+    /// The damage of the run at `start` of [`Visible::bytes`].
     pub(crate) fn malformed(&self, start: usize) -> Damage {
         malformed(self.first + start)
     }
@@ -293,7 +300,7 @@ impl<'a> Visible<'a> {
         span.run(self.first, self.bytes)
     }
 
-    /// The bytes of the page that the last run is on, up to where it ends.
+    /// The bytes of the last run's page, up to the end of that run.
     pub(crate) fn tail(&self) -> &'a [u8] {
         let end = self.spans.last().map_or(0, Span::end);
         let start = end - end % PAGE;
@@ -320,7 +327,7 @@ impl<'a> Visible<'a> {
         best.map(|(_, span, index)| self.run(span).entry(index).ok_or_else(|| malformed(span.start))).transpose()
     }
 
-    /// Every version of `key`, in the order in which they came, appended to `out`.
+    /// Appends every version of `key` to `out`, in the order of the appends.
     pub(crate) fn versions(&self, key: &[u8], out: &mut Vec<Update<'a>>) -> Result<(), Damage> {
         let number = head(key);
         for span in self.spans.iter().filter(|span| span.heads.0 <= number && number <= span.heads.1) {
@@ -348,7 +355,7 @@ impl<'a> Visible<'a> {
                 entries.push(Sorted { head: head(update.key), run: number, update });
             }
         }
-        // Stable, and fast on what consists of a few sorted pieces, as runs are.
+        // A stable sort that is fast on input of a few sorted pieces, such as runs.
         entries.sort_by(|one, other| {
             let key = |of: &Sorted<'a>| (of.update.key, of.update.seq);
             one.head.cmp(&other.head).then_with(|| key(one).cmp(&key(other)))
@@ -369,7 +376,7 @@ impl<'a> Visible<'a> {
         Ok(true)
     }
 
-    /// Every entry, run after run, appended to `out`.
+    /// Appends every entry to `out`, run after run.
     pub(crate) fn entries(&self, out: &mut Vec<Update<'a>>) -> Result<(), Damage> {
         for span in self.spans {
             let run = self.run(span);
@@ -401,7 +408,7 @@ impl<'a> Visible<'a> {
         Ok(())
     }
 
-    /// Checks that the filter of a leaf, all of which this is, misses no entry, and says how its pages end.
+    /// Checks that the filter of a whole leaf misses no entry, and holds the CRCs at which its pages end.
     pub(crate) fn check_filter(&self, pointer: &Pointer, filter: &Filter<'_>) -> Result<(), Damage> {
         for span in self.spans {
             let run = self.run(span);
@@ -426,8 +433,8 @@ impl<'a> Visible<'a> {
         Ok(())
     }
 
-    /// Checks that runs stand where the pointer says that searches find them, and that the keys of all parts of sorted pages lie between the
-    /// leaf's fences, where they are known.
+    /// Checks that runs stand only where searches by this pointer look. Where the fences are known, checks that the
+    /// keys of each part's sorted pages lie between the leaf's fences.
     pub(crate) fn check_fences(&self, pointer: &Pointer, fences: &[&[u8]]) -> Result<(), Damage> {
         let last = (pointer.sorted as usize - 1) * PAGE;
         let lost = |span: &&Span| !pointer.begins_page(span.start) && (!pointer.appended || span.start < last);
@@ -451,7 +458,7 @@ impl<'a> Visible<'a> {
     }
 }
 
-/// How many entries of the run are at or below (key, at); `number` is the key's head, which lies between `ends`, those of the run.
+/// How many entries of the run are at or below (key, at). `number` is the key's head, between the run's heads `ends`.
 #[inline]
 fn position(run: &Run<'_>, ends: (u64, u64), number: u64, key: &[u8], at: Seq) -> Option<usize> {
     let Some(heads) = run.heads() else {
@@ -465,18 +472,19 @@ fn position(run: &Run<'_>, ends: (u64, u64), number: u64, key: &[u8], at: Seq) -
     if is_above(below) || run.key(below)? > (key, at) {
         return Some(below);
     }
-    // Most often there is one entry with this head. Where there are more, all may have it.
+    // Most often there is one entry with this head. Where there are more, all of them may count.
     if is_above(below + 1) {
         return Some(below + 1);
     }
     partition(run, below + 1, |entry| entry <= (key, at))
 }
 
-/// Entries around the place where a key would be if keys were spread evenly, in which it is looked for first.
+/// Number of entries around a key's expected place, assuming evenly spread keys. The search begins with these entries.
 const AROUND: usize = 4;
 
-/// How many of `count` heads are below `number`. Most often keys are spread evenly: then the few around where it should be are looked at, which lie on
-/// neighbouring cache lines, and not one on each of many. Otherwise that costs two looks.
+/// How many of `count` heads are below `number`. Keys are mostly spread evenly. The search then needs only a few
+/// entries around the expected place, on neighbouring cache lines, instead of one entry on each of many lines.
+/// Otherwise the attempt costs two looks.
 #[inline]
 fn heads_below(heads: &Heads<'_>, count: usize, (first, last): (u64, u64), number: u64) -> usize {
     let (mut low, mut high) = (0, count);
@@ -497,12 +505,12 @@ fn heads_below(heads: &Heads<'_>, count: usize, (first, last): (u64, u64), numbe
     low + partition_point(high - low, |index| heads.get(low + index) < number)
 }
 
-/// The first entry whose key is `wanted`, as all after it are; or the number of entries.
+/// The first entry whose key is `wanted`, or the number of entries. All entries behind a wanted one are wanted.
 pub(crate) fn first_that(run: &Run<'_>, wanted: impl Fn(&[u8]) -> bool) -> Option<usize> {
     partition(run, 0, |(key, _)| !wanted(key))
 }
 
-/// How many entries are `before`, which are the first, and of which there are at least `low`; none where the run is malformed.
+/// How many entries are `before`: these are the first ones, and at least `low`. None where the run is malformed.
 #[inline]
 fn partition(run: &Run<'_>, mut low: usize, before: impl Fn((&[u8], Seq)) -> bool) -> Option<usize> {
     let mut high = run.count();
@@ -517,7 +525,8 @@ fn partition(run: &Run<'_>, mut low: usize, before: impl Fn((&[u8], Seq)) -> boo
     Some(low)
 }
 
-/// Checks the last page of a leaf, `page`, as far as it can be without the pages before it, and that it ends as `pointer` says.
+/// Checks `page`, the last page of a leaf, as far as possible without the pages before, and that the page ends as
+/// `pointer` says.
 pub(crate) fn check_tail(page: &[u8], pointer: &Pointer, table: TableId) -> Result<(), Damage> {
     let length = pointer.length as usize;
     let start = length - length % PAGE;

@@ -1,13 +1,14 @@
-//! How many pages a leaf has: as many as the tree's others, but more where its entries are long, unless the size of all was set.
+//! The pages of a leaf: as many as the tree's other leaves, but more for long entries, unless one size was set for all.
 
 use space::PAGE;
 
-/// Entries that a leaf is to have room for, or a batch brings it one or two, for each of which a page is written.
+/// Entries that a leaf is to have room for. With fewer, a batch brings a leaf only one or two entries and writes a page
+/// for each.
 pub const ROOM_ENTRIES: usize = 32;
-/// Pages that a leaf has at most for that.
+/// Most pages of a leaf that has more pages for its long entries.
 pub const ROOM_PAGES_MAX: u32 = 16;
 
-/// Least pages of leaves for entries of which so many take so many bytes.
+/// Least pages of a leaf, for entries of which `entries` take `bytes`.
 pub(crate) fn least_pages(entries: usize, bytes: usize) -> u32 {
     let in_page = (PAGE * entries / bytes.max(1)).max(1);
     let pages = ROOM_ENTRIES.div_ceil(in_page).next_power_of_two();
@@ -22,12 +23,12 @@ pub(crate) struct LeafSize {
 }
 
 impl LeafSize {
-    /// Pages of a leaf of `usual` pages if so many of its entries take so many bytes.
+    /// Pages of a leaf, given the `usual` ones, if `entries` of its entries take `bytes`.
     pub(crate) fn pages(self, usual: u32, entries: usize, bytes: usize) -> u32 {
         if self.follows_entries { usual.max(least_pages(entries, bytes)) } else { usual }
     }
 
-    /// The most that it may be.
+    /// Most pages of a leaf.
     pub(crate) fn pages_max(self, usual: u32) -> u32 {
         if self.follows_entries { usual.max(ROOM_PAGES_MAX) } else { usual }
     }

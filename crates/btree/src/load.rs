@@ -1,16 +1,21 @@
 //! Loading: a tree from entries that come in key order.
 //!
-//! 1. Entries are packed into runs of a page each, and those into leaves that are filled to 15/16 ([`packed`]).
-//! 2. Leaves get neighbouring extents, cut out of long ones, whose length doubles. Their pages gather in a buffer that is
-//!    written when it holds [`PIECE_BYTES`]; [`PIECES_IN_FLIGHT`] such writes are on their way while the next is filled.
-//! 3. A full list of children becomes a node, and that a child one level up: the tree grows from its leaves to its root, and
-//!    only its right edge is in memory.
-//! 4. [`Load::finish`] writes what is begun on each level and gives the root.
+//! 1. Entries are packed into runs of a page each, and runs into leaves that are filled to 15/16 ([`packed`]).
+//! 2. Leaves get neighbouring extents, cut out of long extents whose length doubles. The pages gather in a buffer,
+//!    which is written when it holds [`PIECE_BYTES`]. [`PIECES_IN_FLIGHT`] such writes are under way while the next
+//!    buffer is filled.
+//! 3. A full list of children becomes a node, and that node becomes a child one level up. The tree grows from its
+//!    leaves to its root, and only its right edge is in memory.
+//! 4. [`Load::finish`] writes the unfinished leaf and nodes of each level and returns the root.
 //!
-//! Invariants: every page of a leaf's extent is written, so that all writes are long; no page is written before the
-//! caller has made durable that it is free; a load that is dropped gives every page back.
+//! Invariants:
 //!
-//! Left to others: limits and order of the keys, flushing, the log, publishing, and that nothing else changes the tree meanwhile.
+//! - Every page of a leaf's extent is written, so that all writes are long.
+//! - No page is written before the caller has made durable that the page is free.
+//! - A dropped load gives every page back.
+//!
+//! Left to others: limits and order of the keys, flushing, the log, publishing, and that nothing else changes the tree
+//! meanwhile.
 
 use std::sync::Arc;
 
@@ -37,20 +42,20 @@ use index::due;
 /// Bytes of a write.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Writes that are on their way together.
+/// Writes that are under way together.
 const PIECES_IN_FLIGHT: usize = 8;
 
-/// Pages of the longest extent that leaves are cut out of, if a leaf is not longer: 64 MiB.
+/// Pages of the longest extent that leaves are cut out of, unless a leaf is longer: 64 MiB.
 const EXTENT_PAGES_MAX: u32 = 16_384;
 
-/// Leaves of the first.
+/// Leaves of the first such extent.
 const EXTENT_LEAVES_MIN: u32 = 16;
 
-/// Children that stay behind when a node is written, so that no node is left with a single one.
+/// Children kept back when a node is written, so that no node is left with a single child.
 const STAY: usize = 2;
 
 const _: () = assert!(RUN_HEADER + ENTRY_FIXED + KEY_BYTES_MAX + INLINE_BYTES_MAX + EXPIRY_BYTES <= packed(PAGE));
-// A list that is full has so many more, so those that are written are no fewer.
+// A list too large for a node has at least 2 × `STAY` children, so the written node has at least `STAY`.
 const _: () = assert!(node_bytes_max(2 * STAY - 1) <= nodes::PACKED);
 
 /// A tree under construction. See [`crate::BTree::begin_load`].
@@ -69,20 +74,20 @@ pub struct Load {
     region_leaves: u32,
     leaf: OpenLeaf,
     run: OneSeqRun,
-    /// Bytes that the run may have.
+    /// Bytes available to the run.
     room: usize,
     last_key: Vec<u8>,
     /// Whether an entry expires.
     expires: bool,
 }
 
-/// A tree that is written: what [`crate::BTree::take_loaded`] takes.
+/// A loaded tree, as [`crate::BTree::take_loaded`] takes it.
 pub struct Loaded(pub(crate) Done);
 
-/// The extent that leaves are being cut out of, and the piece of it that is being filled.
+/// The extent that leaves are being cut out of, and the piece of the extent that is being filled.
 struct Region {
     extent: Extent,
-    /// Pages of it that are in this piece or before.
+    /// Pages of the extent in this piece or before.
     pages: u32,
     piece: Buffer,
     filled: usize,
@@ -101,13 +106,13 @@ struct OpenLeaf {
     chain: u32,
     entries: u32,
     documents: bool,
-    /// Of its keys.
+    /// Hashes of the leaf's keys.
     hashes: Vec<Hash>,
-    /// Of those entries that expire.
+    /// Expiry times of the entries that expire.
     expiries: Vec<Expiry>,
 }
 
-/// Writes on their way.
+/// Writes that are under way.
 struct Writes {
     stream: Stream,
     spare: Vec<Buffer>,
@@ -142,11 +147,12 @@ impl Load {
         &self.last_key
     }
 
-    /// Takes the next entry. Its key is above [`Load::last_key`], and both its parts are within the limits. `ready` is called when pages were
-    /// taken and before they are written: it makes durable that they are free, and can refuse to go on.
+    /// Takes the next entry. The caller keeps the limits: the key is above [`Load::last_key`], and key and value are
+    /// within the allowed sizes. `ready` is called between taking pages and writing them. Its task is to make durable
+    /// that the pages are free; an error of `ready` stops the load.
     ///
     /// # Errors
-    /// When storage fails or is full, or `ready` does; the load cannot go on then.
+    /// When storage fails or is full, or `ready` fails; the load cannot go on then.
     #[inline]
     pub fn push<E: From<Error>>(
         &mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>, ready: &dyn Fn() -> Result<(), E>,
@@ -166,10 +172,10 @@ impl Load {
         Ok(())
     }
 
-    /// Writes what is left. Nothing is flushed. `ready` as for [`Load::push`].
+    /// Writes the rest of the tree. Nothing is flushed. `ready` is used as in [`Load::push`].
     ///
     /// # Errors
-    /// When storage fails or is full, or `ready` does; every page is given back then.
+    /// When storage fails or is full, or `ready` fails; every page is given back then.
     pub fn finish<E: From<Error>>(mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<Loaded, E> {
         let root = self.root(ready)?;
         if let Some(mut region) = self.region.take() {
@@ -209,12 +215,12 @@ impl Load {
         }
     }
 
-    /// Bytes that the run on a page of a leaf may have.
+    /// Bytes available to the run on a page of a leaf.
     fn room_on(&self, page: u32) -> usize {
         packed(self.leaf_pages as usize * PAGE).saturating_sub(page as usize * PAGE).min(PAGE)
     }
 
-    /// Ends the page, and the leaf where `next` does not fit its next page.
+    /// Ends the page, and ends the leaf too where `next` does not fit its next page.
     #[cold]
     fn next_page<E: From<Error>>(&mut self, next: &Update<'_>, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
         self.end_page(ready)?;
@@ -249,7 +255,7 @@ impl Load {
         self.end_piece(ready)
     }
 
-    /// Fills the leaf's extent up, and gives the leaf to its parent.
+    /// Fills up the leaf's extent, and adds the leaf to its parent.
     fn end_leaf<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
         for _ in self.leaf.pages..self.leaf_pages {
             self.region.as_mut().expect("a leaf was given its place in a region").page().fill(0);
@@ -297,7 +303,7 @@ impl Load {
         Ok(extent.page.0)
     }
 
-    /// Writes the piece if it is full, and begins the next.
+    /// Writes the piece if full, and begins the next.
     fn end_piece<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
         let Some(region) = self.region.take_if(|region| region.filled == region.piece.len()) else { return Ok(()) };
         let (extent, pages) = (region.extent, region.pages);
@@ -310,7 +316,7 @@ impl Load {
         Ok(())
     }
 
-    /// Adds a child to the list of its level; a list that is full becomes a node.
+    /// Adds a child to the list of its level; a full list becomes a node.
     fn add_child<E: From<Error>>(
         &mut self, level: usize, low: &[u8], (fences, filter): (&Keys, &[u8]), pointer: Pointer,
         ready: &dyn Fn() -> Result<(), E>,
@@ -376,7 +382,7 @@ impl Writes {
         Ok(())
     }
 
-    /// Waits until at most so many are on their way.
+    /// Waits until at most `in_flight` writes are under way.
     fn wait(&mut self, in_flight: usize) -> index::Result<()> {
         while self.stream.in_flight() > in_flight
             && let Some(completion) = self.stream.next()
@@ -389,7 +395,7 @@ impl Writes {
         Ok(())
     }
 
-    /// A buffer for the next piece of what is `left`, whatever is in it.
+    /// A buffer for the next piece of the `left` bytes; its content is arbitrary.
     fn buffer(&mut self, left: u64) -> Buffer {
         let bytes = usize::try_from(left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
         self.spare.pop().filter(|_| bytes == PIECE_BYTES).unwrap_or_else(|| Buffer::zeroed(bytes))

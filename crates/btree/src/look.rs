@@ -1,10 +1,10 @@
-//! A lookup of one key that shows its version where it lies.
+//! A lookup of one key that shows its version where that version lies.
 //!
-//! 1. It goes down by nodes of the cache's front, which it borrows one after the other, so that it writes to no memory
+//! 1. The lookup goes down by nodes of the cache's front, borrowed one after the other, so that it writes to no memory
 //!    that others read.
 //! 2. Where the front or the cache has the blocks of the leaf, the version is shown in the image, which can be kept
 //!    ([`Seen::home`]).
-//! 3. Else it is looked up as by any search, and a copy is shown.
+//! 3. Otherwise the key is looked up by a usual search, and a copy is shown.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use crate::version::Version;
 
 /// The leaf that a key is in.
 pub(crate) struct Way<'v> {
-    /// The node above it: the root, or another.
+    /// The node above the leaf: the root, or another.
     top: Option<&'v Node>,
     below: Option<Held<Node>>,
     child: usize,
     pub(crate) pointer: Pointer,
-    /// The part that its fences name.
+    /// The part that the leaf's fences name.
     pub(crate) part: usize,
 }
 
@@ -38,7 +38,8 @@ impl Way<'_> {
     }
 }
 
-/// The way to the leaf that `key` is in. None where the root is a leaf of several blocks, whose fences nobody knows.
+/// The way to the leaf of `key`. None where the root is a leaf of several blocks, because no node has the fences of
+/// such a root.
 pub(crate) fn way<'v>(version: &'v Version, root: &Pointer, key: &[u8]) -> Result<Option<Way<'v>>> {
     let Some(top) = version.top()? else {
         let is_one = root.blocks() == 1 && !root.is_filtered();
@@ -72,7 +73,7 @@ pub(crate) fn look(version: &Version, key: &[u8], at: Moment, show: &mut dyn FnM
     }
 }
 
-/// What became of a lookup in images.
+/// The outcome of a lookup in images.
 enum Looked {
     All,
     /// A block is not in memory as the pointer publishes it. Nothing was shown.
@@ -114,7 +115,7 @@ fn unfiltered(
         let visible = leaf.as_ref().and_then(|leaf| Some((leaf, leaf.seen(pointer, block, Link::default().end)?)));
         let Some((leaf, visible)) = visible else { return Ok(Looked::Missing) };
         let update = visible.find(key, at.seq).map_err(|damage| shared.corrupt(pointer, damage))?;
-        // Of equal versions the one that was appended counts.
+        // Of equal versions the appended one counts.
         if let Some(update) = update.filter(|update| newest.is_none_or(|(_, older)| update.seq >= older.seq)) {
             newest = Some((leaf, update));
         }
@@ -132,7 +133,7 @@ fn show_in(leaf: &Held<Leaf>, update: &Update<'_>, at: Moment, show: &mut dyn Fn
     show(&Seen { home: Some(&home), ..Seen::of(update, at.now) });
 }
 
-/// Shows a copy of what `get` finds.
+/// Shows a copy of the version that `get` finds.
 fn copied(show: &mut dyn FnMut(&Seen<'_>), get: impl FnOnce(&mut [Option<Found>]) -> Result<()>) -> Result<()> {
     let mut found = [None];
     get(&mut found)?;

@@ -1,8 +1,9 @@
 //! Internal nodes in memory.
 //!
-//! 1. A [`Node`] is the used bytes of its page, checked once; it never changes, and readers share it through the cache.
-//! 2. [`Node::find`] finds the child and the part of it that may hold a key: the bytes that all separators share are compared once, then
-//!    heads, as one integer each, and whole separators only among equal heads.
+//! 1. A [`Node`] is the used bytes of its page, checked once. A node never changes, and readers share it through the
+//!    cache.
+//! 2. [`Node::find`] finds the child and the part of it that may hold a key. The bytes that all separators share are
+//!    compared once, then heads, as one integer each, and whole separators only among equal heads.
 //! 3. [`Edges`] is a list of children under construction: each with its lower bound, its fences and its pointer.
 //!
 //! Invariant: heads are in the order of the separators, because zero-padded big-endian integers sort as the bytes do.
@@ -23,13 +24,13 @@ pub(crate) struct Node {
     layout: Layout,
 }
 
-/// How many of `count` things are `before` something, which are the first.
+/// How many of `count` elements are `before` a point. These are the first ones.
 #[inline]
 pub(crate) fn partition_point(count: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut size) = (0, count);
     while size > 0 {
         let half = size / 2;
-        // Without a branch that a processor would have to guess.
+        // The update has no branch that a processor would have to guess.
         let is_before = before(low + half);
         low = if is_before { low + half + 1 } else { low };
         size = if is_before { size - half - 1 } else { half };
@@ -37,7 +38,8 @@ pub(crate) fn partition_point(count: usize, before: impl Fn(usize) -> bool) -> u
     low
 }
 
-/// Where a key is in a node: the child, and the part of it. `bound` is the part's number among those of all children.
+/// The place of a key in a node: the child, and the part of that child. `bound` is the part's number among those of all
+/// children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) child: usize,
@@ -117,7 +119,7 @@ impl Node {
         })
     }
 
-    /// Where `key` is, which is within the node's bounds.
+    /// The place of `key`, which is within the node's bounds.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Place {
         let bound = self.bound_of(key);
@@ -153,13 +155,13 @@ impl Node {
         out.extend_from_slice(self.layout.suffix_rest(&self.bytes, separator));
     }
 
-    /// Whether `key` is below the upper bound of `child`, as far as this node knows it.
+    /// Whether `key` is below the upper bound of `child`, as far as this node knows that bound.
     #[inline]
     pub(crate) fn below_end(&self, child: usize, key: &[u8]) -> bool {
         child + 1 >= self.len() || self.below_bound(self.layout.first(&self.bytes, child + 1), key)
     }
 
-    /// Whether `key` is below the upper bound of the part at `place`, as far as this node knows it.
+    /// Whether `key` is below the upper bound of the part at `place`, as far as this node knows that bound.
     #[inline]
     pub(crate) fn below_part_end(&self, place: Place, key: &[u8]) -> bool {
         self.below_bound(place.bound + 1, key)
@@ -229,11 +231,11 @@ impl Keys {
 /// A list of children: lower bound, fences between its parts, filter and pointer of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
-    /// Of each child its lower bound and its fences.
+    /// For each child, its lower bound and its fences.
     bounds: Keys,
-    /// Which of them is a child's lower bound.
+    /// The bounds that are a child's lower bound.
     firsts: Vec<usize>,
-    /// Of each child; nothing where its pointer says that there is none.
+    /// The filter of each child; nothing where its pointer has none.
     filters: Keys,
     pointers: Vec<Pointer>,
 }
@@ -257,7 +259,7 @@ impl Edges {
         self.push_leaf(low, fences, &[], pointer);
     }
 
-    /// Adds a leaf, with the filter that its pointer says that there is.
+    /// Adds a leaf, with the filter that its pointer declares.
     pub(crate) fn push_leaf(&mut self, low: &[u8], fences: &Keys, filter: &[u8], pointer: Pointer) {
         debug_assert_eq!(filter.len(), pointer.filter_bytes());
         self.firsts.push(self.bounds.len());
@@ -314,7 +316,7 @@ impl Edges {
         self.bounds.get(bound)
     }
 
-    /// Which bounds are a child's.
+    /// The bounds of a child.
     pub(crate) fn bounds_of(&self, child: usize) -> Range<usize> {
         self.firsts[child]..self.firsts.get(child + 1).copied().unwrap_or(self.bounds.len())
     }

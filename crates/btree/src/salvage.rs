@@ -1,14 +1,15 @@
-//! Taking what checks out of a damaged tree.
+//! The intact parts of a damaged tree.
 //!
-//! 1. The tree is walked as verification walks it ([`crate::descend`]). What a node that does not check hides is told as a range of keys.
-//! 2. Of a leaf every run that checks is taken ([`crate::leaf`]), the newest version of each key, and what is not taken is told as ranges too.
-//!    A leaf that a device cannot read as a whole is read page by page.
+//! 1. The tree is walked as verification walks it ([`crate::descend`]). A node that does not check is reported as the
+//!    range of keys that are hidden by the damage.
+//! 2. Of a leaf every run that checks is taken ([`crate::leaf`]), the newest version of each key, and runs that are not
+//!    taken are reported as ranges too. A leaf that a device cannot read as a whole is read page by page.
 //!
-//! Leaves are found through their parents only: the incarnation that their checksums begin with stands nowhere else, so a leaf without a
-//! parent cannot be told from what its pages held before.
+//! Leaves are found through their parents only, because the incarnation that their checksums begin with stands nowhere
+//! else. So a leaf without a parent cannot be told from the earlier content of its pages.
 //!
-//! Invariants: pairs come in key order; what was told as lost may be missing, be older than it should, or have been deleted; what was not is as
-//! the tree had it.
+//! Invariants: pairs come in key order. A key in a range reported as lost may be missing, be older than in the tree, or
+//! have been deleted. All other keys are as the tree had them.
 
 use std::ops::ControlFlow;
 
@@ -23,12 +24,12 @@ use crate::leaf::{Hidden, Visible};
 use crate::tree::record_error;
 use crate::version::Version;
 
-/// Shows what checks of a version, and what does not.
+/// Shows the parts of a version that check, and reports the others.
 pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
     descend(version, &mut Salvage { version, rescue });
 }
 
-/// The root record in a redo: what [`crate::BTree::open`] takes.
+/// The root record in a redo, as [`crate::BTree::open`] takes it.
 ///
 /// # Errors
 /// [`Error::Corrupt`] when `redo` is not one of this table.
@@ -76,7 +77,7 @@ impl Salvage<'_> {
     fn take(&mut self, child: &Child, bytes: &[u8]) -> ControlFlow<()> {
         let (mut spans, mut damages) = (Vec::new(), Vec::new());
         let rest = Visible::rest(bytes, &child.pointer, self.version.table, &mut spans, &mut |hidden, damage| {
-            // One is enough of each range.
+            // One report of each range is enough.
             if damages.iter().all(|(known, _)| *known != hidden) {
                 damages.push((hidden, damage));
             }

@@ -1,17 +1,20 @@
 //! MPSearch (Roh et al., PVLDB 5(4), 2011, section 3.1.1, algorithm 1): many keys go down the tree together.
 //!
-//! 1. Keys are sorted. At each level, the nodes that hold any of them are read with one psync, each once.
-//! 2. A leaf's filter names the block to look in ([`crate::filter`]): so a lookup reads one page of a leaf of any size, and mostly none for a key
-//!    that is not there. A key that its block does not have, because the filter was mistaken or because the reader is older than what was
-//!    appended, goes on to the next one, without waiting for other keys.
-//! 3. A leaf without a filter is searched in the part that its fences name, and in the last, if anything was appended. Only of a leaf that is the
-//!    root nobody knows the fences: it is searched in all.
-//! 4. Blocks are asked for as soon as the last level names them, while the other keys are still on their way down; blocks of a leaf that lie
-//!    close together come in one request. Blocks that the cache has are looked into first. As each request completes its keys are looked
-//!    up, while the others are in flight, at most PioMax at a time, or as many as [`Shared::with_lookups_in_flight`](crate::Shared::with_lookups_in_flight) says.
+//! 1. Keys are sorted. At each level, the nodes that hold any of the keys are read with one psync, each once.
+//! 2. A leaf's filter names the block to look in ([`crate::filter`]). So a lookup reads one page of a leaf of any size,
+//!    and mostly none for an absent key. A key that is missing from its block goes on to the next one, without waiting
+//!    for other keys. The reason is a false positive of the filter, or a reader older than the appended runs.
+//! 3. A leaf without a filter is searched in the part that its fences name, and in the last block if anything was
+//!    appended. A leaf that is the root is searched in all blocks, because no node has its fences.
+//! 4. Blocks are asked for as soon as the last level names them, while the other keys are still on their way down.
+//!    Blocks of a leaf that lie close together come in one request.
+//! 5. Cached blocks are looked into first. As each request completes, its keys are looked up while the other requests
+//!    are in flight. At most PioMax are in flight at a time, or as many as
+//!    [`Shared::with_lookups_in_flight`](crate::Shared::with_lookups_in_flight) says.
 //!
-//! Memory: one request per block of a leaf, and so many keys go down together as the batch's share of what all batches and scans may have in memory is enough for
-//! ([`index::Share`]), at most [`KEYS_MAX`]. So lists, images and buffers of all of them are bounded together. A single key goes the same way without the lists.
+//! Memory: one request per block of a leaf. All batches and scans together have a bound of memory ([`index::Share`]).
+//! As many keys go down together as the batch's share of it allows, at most [`KEYS_MAX`]. So lists, images and buffers
+//! of all of them are bounded together. A single key goes the same way without the lists.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,16 +34,18 @@ use crate::version::Version;
 /// Keys that go down together.
 const KEYS_MAX: usize = 4096;
 
-/// What a key takes on its way: a page of a node or a leaf that is read for it, and the image of another.
+/// Bytes that a key takes on its way: the page of a node or a leaf that is read for the key, and the image of another.
 const KEY_BYTES: usize = 2 * PAGE;
 
-/// Requests that are not worth a stream: what one key needs.
+/// Requests that are not worth a stream: those of one key.
 const FEW: usize = 2;
 
-/// Of the requests in flight, one in so many is waited for together: a thread that is woken for each is woken more than it works.
+/// One in so many of the requests in flight is waited for together, because a thread that is woken for each spends more
+/// on waking than on work.
 const TAKEN_TOGETHER: usize = 8;
 
-/// So many blocks that were in memory are held at most, about, before they are looked into: some may be copies.
+/// Blocks found in memory that are held at most, about, before they are looked into. The bound is needed because some
+/// may be copies.
 const LOOKED_TOGETHER: usize = 128;
 
 /// Requests that are handed to the device together while keys go down.
@@ -95,7 +100,8 @@ struct Task {
     link: Link,
     /// Among [`Leaves::positions`].
     keys: Range<usize>,
-    /// Where the leaf is, if its keys may have to go on to another block: a node among [`Leaves::nodes`], and the child.
+    /// The place of the leaf, if its keys may have to go on to another block: a node among [`Leaves::nodes`], and the
+    /// child.
     leaf: Option<(usize, usize)>,
 }
 
@@ -109,19 +115,20 @@ impl Task {
     }
 }
 
-/// The blocks of a leaf without a filter that may have a key of a part: that part and, where anything was appended, the last.
+/// The blocks of a leaf without a filter that may hold a key of a part: that part and, where anything was appended, the
+/// last block.
 pub(crate) fn unfiltered(pointer: &Pointer, part: usize) -> impl Iterator<Item = usize> {
     let last = pointer.blocks() - 1;
     std::iter::once(part).chain((pointer.appended && part != last).then_some(last))
 }
 
-/// What is known of the block of a task.
+/// The state of a task's block.
 enum Block {
-    /// It was in memory, and is to be looked into.
+    /// Found in memory, still to be looked into.
     Cached(Arc<Leaf>),
-    /// It was looked into.
+    /// Looked into.
     Done,
-    /// It is read.
+    /// To be read.
     Missing,
 }
 
@@ -142,7 +149,7 @@ impl Block {
 /// A request for bytes of a leaf.
 #[derive(Clone)]
 struct Fetch {
-    /// Tasks that they are for; those of them that were cached have been looked into.
+    /// The tasks of these bytes. Those with a cached block have been looked into.
     tasks: Range<usize>,
     bytes: Range<usize>,
 }
@@ -154,7 +161,8 @@ impl Fetch {
     }
 }
 
-/// Adds what is to be read for tasks from `first` on: blocks that are not cached, in one request where they lie close together.
+/// Adds the fetches of the tasks from `first` on: blocks that are not cached, in one request where they lie close
+/// together.
 fn plan(version: &Version, tasks: &[Task], blocks: &[Block], first: usize, fetches: &mut Vec<Fetch>) {
     let gap = version.shared.gap_bytes();
     for number in (first..tasks.len()).filter(|number| blocks[*number].is_missing()) {
@@ -175,7 +183,8 @@ fn plan(version: &Version, tasks: &[Task], blocks: &[Block], first: usize, fetch
     }
 }
 
-/// The blocks of leaves that a group of keys needs. What is not cached is read as soon as it is known, while the rest of the keys go down.
+/// The blocks of leaves that a group of keys needs. A block that is not cached is read as soon as it is known, while
+/// the other keys go down.
 struct Leaves<'v> {
     version: &'v Version,
     tasks: Vec<Task>,
@@ -183,15 +192,16 @@ struct Leaves<'v> {
     positions: Vec<usize>,
     /// The nodes above leaves.
     nodes: Vec<Arc<Node>>,
-    /// Of each task that was asked for, what is known of its block.
+    /// For each task that was asked for, the state of its block.
     blocks: Vec<Block>,
-    /// Tasks whose block was cached were looked into up to here.
+    /// Number of leading tasks whose cached blocks were looked into.
     looked: usize,
     fetches: Vec<Fetch>,
-    /// Fetches that were handed to the stream, or read, and how many of them since it was last told to start.
+    /// `asked`: fetches that were handed to the stream, or read. `gathered`: those since the stream was last told to
+    /// start.
     asked: usize,
     gathered: usize,
-    /// None as long as plain calls may do.
+    /// None as long as plain calls suffice.
     stream: Option<Stream>,
     /// For the stream's reads.
     spares: Spares,
@@ -214,7 +224,7 @@ impl<'v> Leaves<'v> {
         }
     }
 
-    /// Asks for what tasks need that were added.
+    /// Asks for the blocks of the tasks added since the last call.
     fn ask(&mut self) {
         let first = self.blocks.len();
         let cached = |task: &Task| task.cached(self.version).map_or(Block::Missing, Block::Cached);
@@ -254,7 +264,7 @@ impl<'v> Leaves<'v> {
         }
     }
 
-    /// The number and the bytes of a fetch that is complete; none when all were taken.
+    /// The number and the bytes of a complete fetch. None when all were taken.
     fn next(&mut self) -> Result<Option<(usize, Buffer)>> {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         stream.gather(stream.in_flight() / TAKEN_TOGETHER);
@@ -414,7 +424,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Asks for what tasks need that were added since the last call, and looks into those of their blocks that are cached.
+    /// Asks for the blocks of tasks added since the last call, and looks into the cached ones.
     fn look_into_cached(&mut self, leaves: &mut Leaves<'_>) -> Result<()> {
         let version = self.version;
         loop {
@@ -435,7 +445,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Reads what is not cached with one psync, and looks into it.
+    /// Reads the blocks that are not cached with one psync, and looks into them.
     fn look_into_few(&mut self, leaves: &mut Leaves<'_>, spans: &mut Vec<Span>) -> Result<()> {
         let few = leaves.asked..leaves.fetches.len();
         leaves.asked = few.end;
@@ -463,7 +473,7 @@ impl Search<'_, '_> {
         self.look_into_cached(leaves)
     }
 
-    /// Gives keys of a task that were not found to the next block that may have them.
+    /// Gives the keys of a task that were not found to the next block that may have them.
     fn go_on(&self, leaves: &mut Leaves<'_>, number: usize) {
         let task = &leaves.tasks[number];
         let Some((above, child)) = task.leaf else { return };
@@ -485,7 +495,7 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Looks keys up in a block; what was appended counts more than an equal version before it.
+    /// Looks keys up in a block. An appended version counts more than an equal version before it.
     fn look_up_all(&mut self, leaf: &Visible<'_>, task: &Task, positions: &[usize]) -> std::result::Result<(), Damage> {
         let is_last = task.block + 1 == task.pointer.blocks();
         for position in positions {

@@ -1,14 +1,16 @@
-//! What all trees of a database share: the file, the cache, incarnations and counters.
+//! The parts that all trees of a database share: the file, the cache, incarnations and counters.
 //!
-//! 1. Internal nodes and blocks of leaves are cached, checked, under their page *and* incarnation, so an extent in a new life
-//!    never meets an image of an old one.
+//! 1. Internal nodes and blocks of leaves are cached, checked, under their page *and* incarnation, so an extent in a
+//!    new life never meets an image of an old one.
 //! 2. Reads of several nodes go to the device as one psync.
 //! 3. A leaf that has no cached image may have its last page cached, for the next append.
-//! 4. Searches of single keys find nodes and blocks of leaves in the cache's front, of which each kind has its own.
-//! 5. Buffers that a search or a scan is done with wait here for the next one ([`SPARE_BYTES`]).
+//! 4. Searches of single keys find nodes and blocks of leaves in the cache's front. Each of the two kinds has its own
+//!    front.
+//! 5. Buffers of a finished search or scan wait here for the next one ([`SPARE_BYTES`]).
 //!
-//! Invariant: an image of a block that was appended to may be older or younger in the cache than the pointer that asks for it; it is used only
-//! where it holds the runs that the pointer publishes ([`Leaf::seen`], and the same test for last pages).
+//! Invariant: a cached image of a block that was appended to may be older or younger than the pointer that asks for the
+//! block. The image is used only if it holds the runs that the pointer publishes ([`Leaf::seen`], and the same test for
+//! last pages).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +32,7 @@ use crate::leaf::{Leaf, Span, Visible};
 use crate::leaf_size::LeafSize;
 use crate::node::Node;
 
-/// What all trees of a database share.
+/// The parts that all trees of a database share.
 pub struct Shared {
     pages: Arc<PagedFile>,
     cache: Cache<Key, Image, Fronts>,
@@ -44,10 +46,11 @@ pub struct Shared {
     pub(crate) counters: Counters,
 }
 
-/// Most bytes of buffers that a search or a scan keeps for its later reads, and leaves to the next one.
+/// Most bytes of buffers that a search or a scan keeps for its later reads and then leaves to the next one.
 const SPARE_BYTES: usize = 2 << 20;
 
-/// Pages between two that are wanted which are rather read with them than left out, unless the device says otherwise.
+/// Longest gap in pages between two wanted pages that is read with them rather than skipped, unless the device says
+/// otherwise.
 const GAP_PAGES: usize = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,20 +67,20 @@ enum Image {
     Tail(Arc<Tail>),
 }
 
-/// The last page of a leaf, up to the end of what is published with this length and CRC.
+/// The last page of a leaf, up to the published end. Length and CRC are those of the published bytes.
 pub(crate) struct Tail {
     pub(crate) bytes: SharedBytes,
     length: u32,
     chain: u32,
 }
 
-/// What the cache finds without its policy. Last pages are not in it.
+/// The fronts of the cache: images that are found without its policy. Last pages are not among them.
 struct Fronts {
     nodes: Front<Node>,
     leaves: Front<Leaf>,
 }
 
-/// Blocks of leaves for each node there is to be room for in the front, at least.
+/// Blocks of leaves, for each node, that the front has room for at least.
 const LEAVES_PER_NODE: u64 = 8;
 
 impl Fronts {
@@ -127,7 +130,7 @@ fn weigh(_: &Key, image: &Image) -> u64 {
 }
 
 impl Shared {
-    /// `epoch` is larger at each open of the database; it makes incarnations differ from all that came before.
+    /// `epoch` is larger at each open of the database, so incarnations differ from all earlier ones.
     #[must_use]
     pub fn new(pages: Arc<PagedFile>, cache_bytes: u64, epoch: u32) -> Self {
         Self {
@@ -144,14 +147,16 @@ impl Shared {
         }
     }
 
-    /// Pages that are read with those on both sides of them rather than left out: what a request of its own costs the device.
+    /// The longest gap, in `pages`, that is read together with the pages on both sides of it rather than skipped. Such
+    /// a gap costs the device as much as one more request.
     #[must_use]
     pub fn with_gap(mut self, pages: usize) -> Self {
         self.gap_bytes = pages * PAGE;
         self
     }
 
-    /// A batch of lookups keeps so many requests in flight, instead of as many as everything else does. They are of a page each, mostly.
+    /// A batch of lookups keeps so many requests in flight, instead of the number that all other operations use. Most
+    /// of these requests are of one page each.
     #[must_use]
     pub const fn with_lookups_in_flight(mut self, requests: usize) -> Self {
         self.lookups_in_flight = Some(requests);
@@ -163,7 +168,8 @@ impl Shared {
         self.lookups_in_flight.unwrap_or_else(|| self.psync().pio_max())
     }
 
-    /// Leaves of long entries may have more pages than the tree's others, so that a batch brings several entries to each.
+    /// Leaves of long entries may have more pages than the other leaves of the tree, so that a batch brings several
+    /// entries to each.
     #[must_use]
     pub const fn with_longer_leaves(mut self, allowed: bool) -> Self {
         self.leaf_size = LeafSize { follows_entries: allowed };
@@ -174,14 +180,14 @@ impl Shared {
         self.leaf_size
     }
 
-    /// What scans read ahead is bounded by this, and not only each by itself.
+    /// `read_ahead` bounds the bytes that all scans together read ahead, besides the bound of each scan.
     #[must_use]
     pub fn with_read_ahead(mut self, read_ahead: Arc<ReadAhead>) -> Self {
         self.read_ahead = read_ahead;
         self
     }
 
-    /// The bound of what scans read ahead.
+    /// The bound of the bytes that scans read ahead.
     #[must_use]
     pub const fn read_ahead(&self) -> &Arc<ReadAhead> {
         &self.read_ahead
@@ -209,7 +215,8 @@ impl Shared {
         self
     }
 
-    /// Lends the cache so many bytes, in place of those that were lent before: for pages of leaves that it does not admit.
+    /// Lends the cache so many bytes, in place of those that were lent before. They are for pages of leaves that the
+    /// cache does not admit.
     pub fn lend(&self, bytes: u64) {
         self.cache.lend(bytes);
     }
@@ -225,7 +232,7 @@ impl Shared {
         self.cache.stats()
     }
 
-    /// What the trees have done.
+    /// The counters of the trees.
     #[must_use]
     pub fn counters(&self) -> CountersSnapshot {
         self.counters.snapshot()
@@ -253,7 +260,7 @@ impl Shared {
         (u64::from(self.epoch) << INCARNATION_COUNTER_BITS).wrapping_add(counter)
     }
 
-    /// The error that bytes of a node or leaf do not check.
+    /// The error for bytes of a node or leaf that do not check.
     pub(crate) fn corrupt(&self, pointer: &Pointer, damage: Damage) -> Error {
         Error::Corrupt {
             file: self.pages.file().path().display().to_string(),
@@ -297,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// The node, if the cache has it, by its front.
+    /// The node, if the cache has it. The front is asked first.
     #[inline]
     fn found_node(&self, pointer: &Pointer, level: u8) -> Option<Held<Node>> {
         let key = key_of(pointer);
@@ -312,8 +319,8 @@ impl Shared {
         Some(Held::of(node))
     }
 
-    /// An image of a block of a leaf, borrowed where the front of the cache has it. Whether it holds what `pointer` publishes, [`Leaf::seen`]
-    /// says. The caller counts it if it is of use.
+    /// An image of a block of a leaf, borrowed where the front of the cache has it. [`Leaf::seen`] says whether the
+    /// image holds the runs that `pointer` publishes. The caller counts the hit if the image is of use.
     #[inline]
     pub(crate) fn held_block(&self, pointer: &Pointer, block: usize) -> Option<Held<Leaf>> {
         let key = block_key(pointer, block);
@@ -327,12 +334,12 @@ impl Shared {
         Some(Held::of(leaf))
     }
 
-    /// Whether the node is in the cache; leaves no trace.
+    /// Whether the node is in the cache. The look leaves no trace.
     pub(crate) fn has_node(&self, pointer: &Pointer) -> bool {
         self.cache.peek(&key_of(pointer)).is_some()
     }
 
-    /// The nodes that `pointers` point to, in their order; what is not cached is read in one psync.
+    /// The nodes that `pointers` point to, in their order. Nodes that are not cached are read in one psync.
     pub(crate) fn nodes(&self, table: TableId, pointers: &[Pointer], level: u8) -> Result<Vec<Arc<Node>>> {
         let found = |pointer: &Pointer| self.found_node(pointer, level).map(|node| Arc::clone(node.shared()));
         let mut nodes: Vec<_> = pointers.iter().map(found).collect();
@@ -371,37 +378,40 @@ impl Shared {
         node
     }
 
-    /// The cached image of a block of a leaf, if it holds what `pointer` publishes.
+    /// The cached image of a block of a leaf, if the image holds the runs that `pointer` publishes.
     pub(crate) fn cached_block(&self, pointer: &Pointer, block: usize, link: Link) -> Option<Arc<Leaf>> {
         let leaf = usable(pointer, block, link.end, self.cache.get(&block_key(pointer, block))?)?;
         self.counters.leaf_hits.add(1);
         Some(leaf)
     }
 
-    /// The same, or an image of the bytes that were read for it not long ago, checked anew.
+    /// The same, or an image of bytes that were read for the block not long ago, checked anew.
     pub(crate) fn found_block(&self, table: TableId, pointer: &Pointer, block: usize, link: Link) -> Option<Arc<Leaf>> {
         if let Some(leaf) = self.cached_block(pointer, block, link) {
             return Some(leaf);
         }
         let (key, of) = (block_key(pointer, block), pointer.block(block));
-        // The leaf may have been appended to since. Then the device has what is not here.
+        // The leaf may have been appended to since those bytes were read. Then the device has runs that are missing
+        // here.
         let parse = |bytes: &[u8]| Leaf::parse(bytes, pointer, of, link, table).ok().map(Arc::new).map(Image::Leaf);
         let Image::Leaf(leaf) = self.cache.found_read(&key, parse)? else { return None };
         self.counters.leaf_hits.add(1);
         Some(leaf)
     }
 
-    /// The same of a part of a leaf that was not appended to; leaves no trace.
+    /// The same for a part of a leaf that was not appended to. The look leaves no trace.
     pub(crate) fn peek_part(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
         usable(pointer, part, None, self.cache.peek(&block_key(pointer, part))?)
     }
 
-    /// The cached image of the last block of a leaf, if it holds what `pointer` publishes; leaves no trace.
+    /// The cached image of the last block of a leaf, if the image holds the runs that `pointer` publishes. The look
+    /// leaves no trace.
     pub(crate) fn cached_end(&self, pointer: &Pointer) -> Option<Arc<Leaf>> {
         self.peek_part(pointer, pointer.blocks() - 1)
     }
 
-    /// Checks a piece of a scan that was read, a part of a leaf or all from one on, and caches it if the cache admits it; none where it does not.
+    /// Checks a piece that a scan has read, one part of a leaf or all parts from one on, and caches the piece if the
+    /// cache admits it. None where the cache does not.
     pub(crate) fn keep_scanned(&self, table: TableId, piece: &Piece, pages: &[u8]) -> Result<Option<Arc<Leaf>>> {
         let pointer = &piece.pointer;
         let key = block_key(pointer, if piece.to_end { pointer.blocks() - 1 } else { piece.part });
@@ -418,7 +428,7 @@ impl Shared {
         Ok(Some(leaf))
     }
 
-    /// The image of a leaf from a part on, if all its blocks from there on are cached; leaves no trace.
+    /// The image of a leaf from a part on, if all blocks from there on are cached. The look leaves no trace.
     pub(crate) fn cached_leaf(&self, pointer: &Pointer, part: usize) -> Option<Arc<Leaf>> {
         let end = self.cached_end(pointer)?;
         let last = pointer.blocks() - 1;
@@ -434,15 +444,15 @@ impl Shared {
         Leaf::joined(&blocks, pointer).map(Arc::new)
     }
 
-    /// Parses a leaf that was read. It is not cached.
+    /// Parses a leaf that was read, without caching it.
     pub(crate) fn parse_leaf(&self, table: TableId, pointer: &Pointer, pages: &[u8]) -> Result<Leaf> {
         self.count_leaf_read(pages);
         let leaf = Leaf::parse(pages, pointer, pointer.all(), Link::default(), table);
         leaf.map_err(|damage| self.corrupt(pointer, damage))
     }
 
-    /// Checks a block of a leaf that was read and shows it to `look`; it is cached too, if the cache admits it. What is not needs no image
-    /// of its own, but room for the list of its runs.
+    /// Checks a block of a leaf that was read and shows it to `look`. The block is cached too, if the cache admits it.
+    /// A block that is not cached needs no image of its own, but room for the list of its runs.
     pub(crate) fn with_block<T>(
         &self, table: TableId, block: (&Pointer, usize, Link), pages: &[u8], spans: &mut Vec<Span>,
         look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
@@ -465,7 +475,8 @@ impl Shared {
         found.map_err(|damage| self.corrupt(pointer, damage))
     }
 
-    /// Shows to `look` what the pointer of a block publishes of an image that was found or parsed by it.
+    /// Shows to `look` the runs of an image that the pointer of the block publishes. The image was found in the cache
+    /// or parsed by that pointer.
     pub(crate) fn look_into<T>(
         &self, (pointer, block, link): (&Pointer, usize, Link), leaf: &Leaf,
         look: impl FnOnce(&Visible<'_>) -> std::result::Result<T, Damage>,
@@ -479,7 +490,7 @@ impl Shared {
         count(&self.counters.leaf_read_bytes, pages.len());
     }
 
-    /// Caches the blocks of a leaf from where the image begins, which is the beginning of one, to the last.
+    /// Caches the blocks of a leaf, from the beginning of the image to the last. The image begins where a block begins.
     pub(crate) fn keep_leaf(&self, pointer: &Pointer, leaf: &Arc<Leaf>) {
         let last = pointer.blocks() - 1;
         if leaf.first() == pointer.block(last).start {
@@ -492,7 +503,7 @@ impl Shared {
         }
     }
 
-    /// The cached last page of a leaf, if it is the one that `pointer` publishes.
+    /// The cached last page of a leaf, if that page is the one that `pointer` publishes.
     pub(crate) fn cached_tail(&self, pointer: &Pointer) -> Option<Arc<Tail>> {
         match self.cache.get(&tail_key(pointer))? {
             Image::Tail(tail) if tail_matches(&tail, pointer) => {
@@ -511,7 +522,7 @@ impl Shared {
     }
 }
 
-/// An image of a block, if it holds what `pointer` publishes.
+/// The image of a block, if it holds the runs that `pointer` publishes.
 fn usable(pointer: &Pointer, block: usize, end: Option<u32>, image: Image) -> Option<Arc<Leaf>> {
     match image {
         Image::Leaf(leaf) if leaf.seen(pointer, block, end).is_some() => Some(leaf),
@@ -519,7 +530,8 @@ fn usable(pointer: &Pointer, block: usize, end: Option<u32>, image: Image) -> Op
     }
 }
 
-/// The key of a node, or of a leaf's first block: no leaf is where a node is, with the same incarnation.
+/// The key of a node, or of a leaf's first block. The two never collide, because no leaf and node share a page with the
+/// same incarnation.
 fn key_of(pointer: &Pointer) -> Key {
     Key { page: pointer.page, incarnation: pointer.incarnation, tail: false }
 }

@@ -27,7 +27,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// The one that `applied` is about, which must be the last.
+    /// The version that `applied` describes, which must be the last.
     fn take(state: &mut State, applied: &Applied) -> Self {
         let pending = state.pending.take().expect("what is published or discarded was applied, once");
         assert!(applied.is_of(&pending.version), "what is published or discarded is what was applied last");
@@ -38,7 +38,7 @@ impl Pending {
 struct State {
     current: Arc<Version>,
     pending: Option<Pending>,
-    /// What batches have left for later ones to look at.
+    /// Leaves that batches have left for later batches to look at.
     again: Again,
 }
 
@@ -50,10 +50,11 @@ pub struct BTree {
 }
 
 impl BTree {
-    /// Keys of leaves that do not end before `page`, and of some below each node that does not, at most `most` ranges of them, the first in key order.
+    /// Key ranges of the leaves that do not end before `page`, and of some leaves below each node that does not end
+    /// before it. At most `most` ranges, the first in key order.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check.
+    /// When a read fails or the bytes read do not check.
     pub fn beyond(&self, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
         walk::beyond(&self.current(), page, most)
     }
@@ -79,15 +80,16 @@ impl BTree {
         Self { shared, table, state: Mutex::new(State { current, pending: None, again: Again::default() }) }
     }
 
-    /// Begins to load sorted entries, whose runs will say `seq`. None where the tree is not empty. Nothing else may change the tree
-    /// until the load is dropped, published or discarded.
+    /// Begins to load sorted entries, with `seq` in their runs. None where the tree is not empty. Nothing else may
+    /// change the tree until the load is dropped, published or discarded.
     pub fn begin_load(&self, seq: Seq) -> Option<Load> {
         let base = self.current();
         base.root.pointer.is_none().then(|| Load::new(&self.shared, self.table, base.root.leaf_pages, seq))
     }
 
-    /// Takes what was loaded, of which readers below `floor` will see nothing; not less than the seq that it began with. From
-    /// here on it is like an [`Index::apply`]: written, to be flushed, and to be published or discarded.
+    /// Takes the loaded entries. Readers below `floor` see none of them; `floor` must not be below the seq that the
+    /// load began with. From here on the load is like an [`Index::apply`]: written, to be flushed, and to be published
+    /// or discarded.
     #[must_use]
     pub fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
         self.pend(loaded.0, floor)
@@ -100,8 +102,8 @@ impl BTree {
         let version = Arc::new(Version::new(&self.shared, self.table, redo.root, floor));
         let Redo { allocated, retired, .. } = redo;
         let pending = Pending { version: Arc::clone(&version), allocated, retired, again: done.again };
-        // One that was neither published nor discarded keeps its pages until the next open: its redo may be in the log for all
-        // we know.
+        // A version that was neither published nor discarded keeps its pages until the next open, because its redo may
+        // be in the log.
         self.state.lock().pending = Some(pending);
         let forgets = done.packed && seeded::on(Bug::PackedUnflushed);
         let files = if forgets { Vec::new() } else { vec![self.shared.pages().file().clone()] };
@@ -151,14 +153,14 @@ impl Index for BTree {
             }
         }
         drop(state);
-        // The last reader of the old version may be this one: its pages are released outside the lock.
+        // The last reader of the old version may be this one, so its pages are released outside the lock.
         drop(older);
     }
 
     fn discard(&self, applied: &Applied) {
         let Pending { allocated, .. } = Pending::take(&mut self.state.lock(), applied);
-        // Its nodes in the cache have incarnations that nobody will ask for; leaves that it appended to were written, and are
-        // cached, beyond the length that the current version publishes.
+        // Nodes of the discarded version stay in the cache, under incarnations that no pointer asks for. Leaves that
+        // its batch appended to were written, and are cached, beyond the length that the current version publishes.
         if let Err(error) = self.shared.pages().discard(&allocated) {
             tracing::error!(%error, "pages of a discarded batch stay unused until the database is opened again");
         }

@@ -1,14 +1,18 @@
-//! Checking everything that a version refers to.
+//! A check of all nodes and leaves that a version refers to.
 //!
 //! 1. The tree is walked from the root ([`crate::descend`]), which checks its nodes.
-//! 2. Of a leaf: every run's CRC and chain, the order of its entries, keys within its bounds and, on sorted pages, between its fences, that its filter
-//!    misses none of them, that no version stands behind a newer one of its key, and the counts in its pointer.
-//! 3. What does not check is a finding; the walk goes on with the rest.
+//! 2. A leaf is checked for:
+//!    - every run's CRC and chain, and the order of its entries;
+//!    - keys within the leaf's bounds and, on sorted pages, between its fences;
+//!    - a filter that misses none of the keys;
+//!    - no version behind a newer one of its key;
+//!    - the counts in the pointer.
+//! 3. Every failed check is a finding; the walk goes on with the rest.
 //!
-//! Documents are reported of every version that is still in a leaf, also of those that no reader will see again: they
-//! are live until a rewrite reports them dropped. A version that was written again with the same document reports it once;
-//! one that came after a newer one of its key was reported dropped before it came again ([`crate::apply`]), and is not
-//! reported.
+//! Documents are reported of every version that is still in a leaf, also of versions that no reader will see again:
+//! they are live until a rewrite reports them dropped. A version that was written again with the same document is
+//! reported once. A version that came after a newer one of its key is not reported, because that version was reported
+//! dropped before the repetition ([`crate::apply`]).
 
 use std::ops::ControlFlow;
 
@@ -27,7 +31,7 @@ pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) {
     descend(version, &mut Verify { version, visit });
 }
 
-/// What a pointer says of the entries of its leaf.
+/// A pointer's counts of the entries of its leaf.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts {
     entries: u64,
@@ -124,7 +128,7 @@ impl Verify<'_> {
     }
 }
 
-/// A key as people can read it.
+/// A key in readable form.
 fn text(key: &[u8]) -> String {
     format!("\"{}\"", key.escape_ascii())
 }

@@ -1,10 +1,10 @@
-//! Versions of a tree, and when what they stand on may be used again.
+//! Versions of a tree, and the time when their extents may be used again.
 //!
-//! 1. A [`Version`] is a root. It never changes; readers hold it in an `Arc` for as long as they like.
-//! 2. Each version owns a [`Token`]. When version k + 1 is published, the token of k gets the extents that k + 1 no longer
-//!    refers to, and the token of k + 1.
-//! 3. So a reader of k keeps the tokens of k and all younger ones alive; when the last reader of k and of everything older
-//!    is gone, the token drops and its extents are free.
+//! 1. A [`Version`] is a root. A version never changes; readers hold one in an `Arc` for as long as they like.
+//! 2. Each version owns a [`Token`]. When version k + 1 is published, the token of k gets two things: the extents that
+//!    k + 1 no longer refers to, and the token of k + 1.
+//! 3. So a reader of k keeps the tokens of k and all younger ones alive.
+//! 4. When the last reader of k and of all older versions is gone, the token drops and its extents are free.
 //!
 //! Invariant: an extent is released once, after every version that refers to it is gone.
 
@@ -24,13 +24,13 @@ use crate::node::Node;
 use crate::shared::Shared;
 use crate::{documents, look, search, verify, walk};
 
-/// What a version of a tree keeps alive.
+/// The extents and tokens that a version keeps alive.
 pub(crate) struct Token {
     pages: Arc<PagedFile>,
     next: Mutex<Option<Next>>,
 }
 
-/// What came after a version.
+/// The successor of a version.
 struct Next {
     token: Arc<Token>,
     retired: Vec<Extent>,
@@ -66,11 +66,11 @@ pub(crate) struct Version {
     pub(crate) shared: Arc<Shared>,
     pub(crate) table: TableId,
     pub(crate) root: Root,
-    /// Below this seq there is nothing: what was loaded has the seq of the load, whatever its runs say. No reader is older
-    /// than a restart, so it needs no place in the root record.
+    /// Readers below this seq see nothing: loaded entries have the seq of the load, whatever their runs say. No reader
+    /// is older than a restart, so the floor needs no place in the root record.
     pub(crate) floor: Seq,
     pub(crate) token: Arc<Token>,
-    /// The root node: every search begins there, so it is not looked up in the cache each time.
+    /// The root node. Every search begins there, so the root is not looked up in the cache each time.
     top: OnceLock<Arc<Node>>,
 }
 
@@ -86,7 +86,7 @@ impl Version {
         let Some(pointer) = self.root.pointer.filter(|_| level > 0) else { return Ok(None) };
         if self.top.get().is_none() {
             let node = self.shared.node(self.table, &pointer, level)?;
-            // Somebody else may have been faster; it is the same node.
+            // Another thread may have been faster, with the same node.
             let _ = self.top.set(node);
         }
         Ok(self.top.get())

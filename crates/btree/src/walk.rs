@@ -1,4 +1,5 @@
-//! Walks over internal nodes alone: the shape of a tree, its pages, and the leaves in it that are due, or lie far back in the file.
+//! Walks over internal nodes alone: the shape of a tree, its pages, and its leaves that are due or lie far back in the
+//! file.
 
 use std::ops::ControlFlow;
 
@@ -9,8 +10,8 @@ use crate::format::Pointer;
 use crate::node::Node;
 use crate::version::Version;
 
-/// Calls `node` for every internal node's pointer and `leaf` for every leaf's; reads internal nodes only, those below one
-/// node in one psync.
+/// Calls `node` for every internal node's pointer and `leaf` for every leaf's. Only internal nodes are read, those
+/// below one node in one psync.
 pub(crate) fn pointers(
     version: &Version, node: &mut dyn FnMut(&Pointer), leaf: &mut dyn FnMut(&Pointer),
 ) -> Result<()> {
@@ -47,38 +48,40 @@ fn below(
     Ok(())
 }
 
-/// Keys, from the first to below the second where there is one, under which leaves are due at `now`: neighbours together, at most `most` of
-/// these ranges, the first in key order. Reads only nodes that lead to such leaves.
+/// Key ranges of leaves that are due at `now`: from the first key to below the second, where there is a second.
+/// Neighbours are joined. At most `most` ranges, the first in key order. Reads only nodes that lead to such leaves.
 pub(crate) fn due(version: &Version, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
     let mut found = Vec::new();
     let Some(root) = version.root.pointer.filter(|root| is_due(root, now)) else { return Ok(found) };
     let mut show = |keys: LeafKeys| keys.join(&mut found, most);
     let all = LeafKeys { low: Vec::new(), high: None };
-    // Whether it came to the end is of no interest.
+    // The walk may end early; the ranges found so far count.
     let _ = due_below(version, &root, version.root.height - 1, all, now, &mut show)?;
     Ok(found)
 }
 
-/// Keys, as [`due`] shows them, of leaves that do not end before `page`, and of some below each node that does not, so that to write these leaves anew puts all of it elsewhere.
+/// Key ranges, in the form of [`due`], of leaves that do not end before `page`, and of some leaves below each node that
+/// does not end before it. Writing these leaves anew moves all of those leaves and nodes elsewhere.
 pub(crate) fn beyond(version: &Version, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
     let mut found = Vec::new();
     let Some(root) = version.root.pointer else { return Ok(found) };
     let all = LeafKeys { low: Vec::new(), high: None };
     let mut show = |keys: LeafKeys| keys.join(&mut found, most);
-    // Whether it came to the end is of no interest.
+    // The walk may end early; the ranges found so far count.
     let _ = Beyond { version, page }.below(&root, version.root.height - 1, all, false, &mut show)?;
     Ok(found)
 }
 
-/// What is looked for by [`beyond`].
+/// The target of [`beyond`].
 struct Beyond<'a> {
     version: &'a Version,
     page: PageId,
 }
 
 impl Beyond<'_> {
-    /// Shows what there is below a pointer to what is on `level`; its first leaf in any case where something above it is `owed`, for a leaf that is written anew takes along the nodes on the way
-    /// to it. Recursion as deep as the tree is high.
+    /// Shows the matching leaves below a pointer to a node or leaf on `level`. If `owed`, a node above has to move too,
+    /// and the first leaf is shown in any case: a leaf that is written anew takes along the nodes on its way. Recursion
+    /// as deep as the tree is high.
     fn below(
         &self, pointer: &Pointer, level: u8, keys: LeafKeys, owed: bool,
         show: &mut dyn FnMut(LeafKeys) -> ControlFlow<()>,
@@ -90,7 +93,7 @@ impl Beyond<'_> {
         }
         let node = version.shared.node(version.table, pointer, level)?;
         let pointers: Vec<_> = node.pointers().collect();
-        // Held until they are walked.
+        // The children are held until they are walked.
         let _children = if level > 1 { version.shared.nodes(version.table, &pointers, level - 1)? } else { Vec::new() };
         for (child, below) in pointers.iter().enumerate() {
             let keys = keys_of(&node, child, &keys);
@@ -114,7 +117,7 @@ fn is_due(pointer: &Pointer, now: Time) -> bool {
     pointer.due.is_some_and(|due| due.is_past(now))
 }
 
-/// Shows the keys of due leaves below a pointer to what is on `level`. Recursion as deep as the tree is high.
+/// Shows the keys of due leaves below a pointer to a node or leaf on `level`. Recursion as deep as the tree is high.
 fn due_below(
     version: &Version, pointer: &Pointer, level: u8, keys: LeafKeys, now: Time,
     show: &mut dyn FnMut(LeafKeys) -> ControlFlow<()>,
@@ -147,8 +150,8 @@ pub(crate) fn stats(version: &Version) -> Result<Stats> {
     Ok(stats)
 }
 
-/// The lower bounds of all nodes or leaves on the highest level that has more than `wanted`, or of all leaves. Reads one level after the
-/// other, each in one psync and none with more than `wanted` nodes.
+/// The lower bounds of all nodes or leaves on the highest level that has more than `wanted`, or of all leaves. Reads
+/// one level after the other, each in one psync and none with more than `wanted` nodes.
 pub(crate) fn fences(version: &Version, wanted: usize) -> Result<Vec<Vec<u8>>> {
     let Some(root) = version.root.pointer.filter(|_| version.root.height > 1) else { return Ok(Vec::new()) };
     let mut level = version.root.height - 1;

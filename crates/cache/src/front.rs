@@ -1,20 +1,19 @@
-//! The front of a cache: where lookups find what they ask for again and again without writing to memory that others
-//! read.
+//! The front of a cache: lookups find frequent keys here without writing to memory that others read.
 //!
-//! 1. A front has slots in sets of [`WAYS`]; a key's hash names its set. A slot holds the key, in two words, and a
-//!    value that the cache behind it holds too ([`crate::Cache::lift`]), so a front takes no memory but that of its
-//!    slots.
+//! 1. A front has slots in sets of [`WAYS`], and a key's hash names its set. A slot holds the key, in two words, and a
+//!    value that the cache behind the front holds too ([`crate::Cache::lift`]). So a front takes no memory but that of
+//!    its slots.
 //! 2. A lookup reads a slot and borrows the value by a debt, which is written in memory of the thread alone
-//!    (`arc_swap`). The borrow ([`Held`]) keeps one value alive and nothing else, however long it is held.
-//! 3. A slot is read as under a seqlock: its version is odd while it is written, and a reader that finds it odd or
-//!    changed has found nothing.
-//! 4. The policy behind hears nothing of what is found here. So a slot notes that it was asked for, once, and each
-//!    insertion into the cache tells the policy of the slots of one set ([`Front::sweep`]).
+//!    (`arc_swap`). The borrow ([`Held`]) keeps one value alive and nothing else, however long the borrow lasts.
+//! 3. A slot is read as under a seqlock. Its version is odd during a write, and a reader that sees an odd or changed
+//!    version has found nothing.
+//! 4. The policy behind the front does not see hits of the front. So a slot notes its first hit, and each insertion
+//!    into the cache reports the noted slots of one set to the policy ([`Front::sweep`]).
 //!
-//! Invariants: a value comes back under the key that it was put under alone. Slots are written under the mutex of their
+//! Invariants: a value is returned only for the key under which it was put. Slots are written under the mutex of their
 //! set.
 //!
-//! Left to others: which values are in the cache, and taking out what leaves it.
+//! Left to others: which values are in the cache, and removing the values that leave the cache.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -32,21 +31,21 @@ const CHUNK_SETS: usize = 16;
 /// Mutexes of the sets.
 const MUTEXES: usize = 64;
 
-/// Most slots: beyond it a front takes more than it saves.
+/// Most slots: a front with more slots takes more than it saves.
 const SLOTS_MAX: usize = 1 << 22;
 
 /// A key of a front.
 pub type Words = [u64; 2];
 
-/// Part of a cache that finds values without the policy. `()` is none.
+/// Part of a cache that finds values without the policy. `()` is no front.
 pub trait Beside<K> {
-    /// Memory that it may take.
+    /// Most bytes of memory that the front takes.
     fn bytes(&self) -> u64;
-    /// Has the value of `key` no more.
+    /// Removes the value of `key`.
     fn forget(&self, key: &K);
-    /// Has nothing any more.
+    /// Removes all values.
     fn clear(&self);
-    /// Shows some keys that were asked for since they were last shown. The next call is about others.
+    /// Shows some keys that were asked for since they were last shown. The next call shows others.
     fn sweep(&self, asked: &mut dyn FnMut(&K));
 }
 
@@ -77,24 +76,24 @@ type Chunk<T> = Box<[Set<T>]>;
 struct Set<T>([Slot<T>; WAYS]);
 
 struct Slot<T> {
-    /// Odd while it is written.
+    /// Odd during a write to the slot.
     version: AtomicU32,
     asked: AtomicBool,
     key: [AtomicU64; 2],
     value: ArcSwapOption<T>,
 }
 
-/// A value that was found in a front, or one that is shared.
+/// A value that was found in a front, or a shared one.
 pub struct Held<T>(Guard<Option<Arc<T>>>);
 
 impl<T> Held<T> {
-    /// One that is shared.
+    /// Holds a shared value.
     #[must_use]
     pub fn of(value: Arc<T>) -> Self {
         Self(Guard::from_inner(Some(value)))
     }
 
-    /// The value, to be kept.
+    /// The value as an `Arc` that the caller can clone and keep.
     #[must_use]
     pub fn shared(&self) -> &Arc<T> {
         self.0.as_ref().expect("only what was found is held")
@@ -126,7 +125,7 @@ impl<T> Slot<T> {
         self.get_while(key, || {})
     }
 
-    /// As [`Slot::get`], where something happens between the look at the key and the look at the value.
+    /// As [`Slot::get`]; `meanwhile` runs between the look at the key and the look at the value.
     #[inline]
     fn get_while(&self, key: Words, meanwhile: impl FnOnce()) -> Option<Held<T>> {
         let version = self.version.load(Ordering::Acquire);
@@ -170,23 +169,23 @@ impl<T> Front<T> {
     #[must_use]
     pub fn new(slots: u64) -> Self {
         let slots = usize::try_from(slots).unwrap_or(usize::MAX).clamp(WAYS * CHUNK_SETS, SLOTS_MAX);
-        // The least power of two at or below: not more memory than was asked for.
+        // The greatest power of two at or below, so that a front takes no more memory than was asked for.
         let sets = 1 << (slots / WAYS).ilog2();
         let chunks = (0..sets / CHUNK_SETS).map(|_| OnceLock::new()).collect();
         Self { chunks, sets, hand: AtomicUsize::new(0), mutexes: [const { Mutex::new(()) }; MUTEXES] }
     }
 
-    /// Memory of all slots. They take it as they are used.
+    /// Memory of all slots, in bytes. Slots take their memory when they are first used.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         (self.sets * size_of::<Set<T>>()) as u64
     }
 
-    /// Which set the key is in.
+    /// The index of the key's set.
     #[inline]
     fn place(&self, [one, other]: Words) -> usize {
         let mixed = (one ^ other.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        // The upper half of a product has something of every bit below it.
+        // The upper half of a product depends on every bit below it.
         (mixed >> 32) as usize & (self.sets - 1)
     }
 
@@ -195,7 +194,7 @@ impl<T> Front<T> {
         Some(&self.chunks[place / CHUNK_SETS].get()?[place % CHUNK_SETS])
     }
 
-    /// The value of `key`, if it is here.
+    /// The value of `key`, if the front has one.
     #[inline]
     #[must_use]
     pub fn get(&self, key: Words) -> Option<Held<T>> {
@@ -203,7 +202,7 @@ impl<T> Front<T> {
         set.0.iter().find(|slot| slot.key() == key)?.get(key)
     }
 
-    /// Has the value of `key` from now on, unless all slots that it could take were asked for lately.
+    /// Stores the value of `key`, unless all slots of its set were asked for lately.
     pub(crate) fn put(&self, key: Words, value: &Arc<T>) {
         let place = self.place(key);
         let make = || (0..CHUNK_SETS).map(|_| Set(std::array::from_fn(|_| Slot::empty()))).collect();
@@ -213,12 +212,12 @@ impl<T> Front<T> {
         let slot = known.or_else(|| set.0.iter().find(|slot| slot.is_empty()));
         match slot.or_else(|| set.0.iter().find(|slot| !slot.asked.load(Ordering::Relaxed))) {
             Some(slot) => slot.set(key, Some(Arc::clone(value))),
-            // The next that comes finds a slot, unless they are asked for again before that.
+            // The next key that comes finds a slot, unless all slots are asked for again before that.
             None => set.0.iter().for_each(|slot| slot.asked.store(false, Ordering::Relaxed)),
         }
     }
 
-    /// Has the value of `key` no more.
+    /// Removes the value of `key`.
     pub fn forget(&self, key: Words) {
         let place = self.place(key);
         let Some(set) = self.set(place) else { return };
@@ -228,7 +227,7 @@ impl<T> Front<T> {
         }
     }
 
-    /// Has nothing any more.
+    /// Removes all values.
     pub fn clear(&self) {
         for place in 0..self.sets {
             let Some(set) = self.set(place) else { continue };
@@ -237,7 +236,7 @@ impl<T> Front<T> {
         }
     }
 
-    /// Shows keys of one set that were asked for since they were last shown. Each call is about the next set.
+    /// Shows the keys of one set that were asked for since they were last shown. Each call covers the next set.
     pub fn sweep(&self, mut asked: impl FnMut(Words)) {
         let place = self.hand.fetch_add(1, Ordering::Relaxed) & (self.sets - 1);
         let Some(set) = self.set(place) else { return };
@@ -258,7 +257,7 @@ impl<T> Front<T> {
 mod tests {
     use super::*;
 
-    /// A front with one set that can be used, for all keys there are.
+    /// A front, and keys that all fall into one of its sets.
     fn one_set() -> (Front<u64>, Vec<Words>) {
         let front = Front::new(0);
         let keys = (1..).map(|number| [number, number * 7]).filter(|key| front.place(*key) == 3).take(9).collect();

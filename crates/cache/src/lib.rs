@@ -1,32 +1,35 @@
 //! The buffer pool that all tables of a database share.
 //!
-//! Owns which values stay in memory, and the count of their bytes. How it works:
+//! Owns the choice of values that stay in memory, and the count of their bytes. How the pool works:
 //!
-//! 1. The policy is `quick_cache`'s (Clock-PRO, close to S3-FIFO): a value enters cold and becomes hot when it is asked
-//!    for again, so a scan that reads every page once does not push out the pages that lookups live on.
-//! 2. Every entry weighs the bytes that the caller's function says, and [`ENTRY_OVERHEAD_BYTES`] plus the size of key
-//!    and value for the table that holds it.
-//! 3. The pool is split into shards, each with its own lock and an equal share of the capacity. A shard never has less
-//!    than [`SHARD_BYTES_MIN`], unless it is the only one.
+//! 1. The policy is `quick_cache`'s (Clock-PRO, close to S3-FIFO). A value enters cold and becomes hot with its second
+//!    request, so a scan that reads every page once does not push out the pages that lookups live on.
+//! 2. An entry weighs the bytes that the caller's function gives, plus [`ENTRY_OVERHEAD_BYTES`], plus the size of key
+//!    and value for the table that holds the entry.
+//! 3. The pool is split into shards, each with its own lock and an equal share of the capacity. A shard has at least
+//!    [`SHARD_BYTES_MIN`], unless there is only one.
 //!
-//! 4. What is large and read once can be kept out: [`Cache::admits`] says yes while there is room, and then to keys
-//!    that were asked for before not long ago, which it remembers by a fingerprint (the doorkeeper of TinyLFU,
-//!    Einziger, Friedman and Manes, ACM TOS 13(4), 2017, section 3.4.2). Without it leaves that come once would push
-//!    out internal nodes wherever the pool holds few leaves.
+//! 4. Large values that are read once can be kept out. [`Cache::admits`] accepts every value while there is room. Then
+//!    it accepts only keys that were asked for not long ago, which it remembers by a fingerprint (the doorkeeper of
+//!    TinyLFU, Einziger, Friedman and Manes, ACM TOS 13(4), 2017, section 3.4.2). Without the doorkeeper, leaves that
+//!    are read once would push out internal nodes wherever the pool holds few leaves.
 //!
-//! 5. A cache can have a [`Front`], in which lookups find what was found before without locks and without writing to
-//!    shared memory. A value that the policy gives for a key is lifted into it; the policy tells what it evicts, and
-//!    hears from time to time what was asked for.
+//! 5. A cache can have a [`Front`]. Lookups find earlier results there, without locks and without writing to shared
+//!    memory. A value that the policy returns for a key is lifted into the front. The policy reports its evictions to
+//!    the front, and the front reports from time to time which keys were asked for.
 //!
-//! 6. A cache can be lent memory for a while ([`Cache::lend`]): a secondary cache, of bytes as they were read. What the policy does not admit can be
-//!    put there, and is checked anew when it is found.
+//! 6. A cache can be lent memory for a while ([`Cache::lend`]): a secondary cache of bytes as they were read. Bytes of
+//!    a value that the policy does not admit can be put there, and are checked anew when they are found.
 //!
-//! Invariants: the weight of all entries, and the memory that a front may take, are at most the capacity, at any
-//! moment, and what a secondary cache takes is at most what is lent; an entry that is heavier than a shard's hot share is not kept, and an older value under its key goes. What a
-//! front has is in the policy, but for the moments in which a thread puts it in or takes it out.
+//! Invariants:
 //!
-//! Left to others: what a key is, whether a value is still true (whoever changes it removes or replaces it), and
-//! reading what is missing.
+//! - At any moment, (weight of all entries) + (memory that a front may take) ≤ capacity.
+//! - Memory of a secondary cache ≤ memory lent.
+//! - An entry that is heavier than a shard's hot share is not kept, and an older value under its key goes.
+//! - A value in the front is also in the policy, except while a thread puts the value in or takes it out.
+//!
+//! Left to others: the meaning of a key, whether a value is still true (the thread that changes a value removes or
+//! replaces its entry), and reading missing values.
 
 mod front;
 mod secondary;
@@ -44,22 +47,23 @@ use crate::secondary::Secondary;
 
 pub use front::{Beside, Front, Held, Words};
 
-/// What an entry costs beside its key and value: hash slot, links, and its share of remembered evicted keys.
+/// Bytes of an entry beside its key and value: hash slot, links, and its share of remembered evicted keys.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 64;
 
 /// The least capacity of a shard where there are several: 64 of the largest leaves.
 pub const SHARD_BYTES_MIN: u64 = 4 << 20;
 
-/// Most shards: beyond it the locks are no longer what threads wait for.
+/// Most shards: beyond this number threads no longer wait for the locks.
 const SHARDS_MAX: u64 = 64;
 
-/// The weight that most entries are expected to have: one page. It only sizes the memory of evicted keys.
+/// The expected weight of most entries: one page. This value only sizes the memory of evicted keys.
 const ENTRY_BYTES_EXPECTED: u64 = 4096;
 
 /// Most keys that are remembered without their values: 2 bytes each.
 const DOORKEEPER_MAX: usize = 1 << 22;
 
-/// What is heavier than this part of a shard is large: where it finds no room there may be much for others.
+/// A value above one such part of a shard is large. If a large value finds no room, there may still be much room for
+/// smaller ones.
 const LARGE_PART: u64 = 16;
 
 /// Counters of a cache.
@@ -67,31 +71,32 @@ const LARGE_PART: u64 = 16;
 pub struct Stats {
     /// Lookups that found their key, since the cache was made.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that did not find their key.
     pub misses: u64,
     /// Entries held.
     pub entries: u64,
     /// Weight of the entries held, in bytes.
     pub bytes: u64,
-    /// Most bytes it will hold.
+    /// Most bytes that the cache will hold.
     pub capacity_bytes: u64,
-    /// Misses of which the secondary cache had the bytes.
+    /// Misses whose bytes the secondary cache had.
     pub secondary_hits: u64,
     /// Memory that the secondary cache takes.
     pub secondary_bytes: u64,
 }
 
-/// Which counter of a cache is which.
+/// Index of each counter of a cache.
 const HITS: usize = 0;
 const MISSES: usize = 1;
 const SECONDARY_HITS: usize = 2;
 
-/// A bounded map that forgets what is least likely to be asked for again. All methods may be called from any thread.
+/// A bounded map that evicts the entries that are least likely to be asked for again. All methods may be called from
+/// any thread.
 pub struct Cache<K, V, F = ()> {
     policy: Policy<K, V, Weight<K, V>, DefaultHashBuilder, Leaving<F>>,
     front: Arc<F>,
     capacity_bytes: AtomicU64,
-    /// What of it is not the front's.
+    /// The part of the capacity that does not belong to the front.
     weight_bytes: AtomicU64,
     doorkeeper: Doorkeeper,
     lookups: Tally<3>,
@@ -100,8 +105,8 @@ pub struct Cache<K, V, F = ()> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
-    /// A cache of at most `capacity_bytes`. `weigh` gives the bytes that an entry owns on the heap; it has to give the
-    /// same answer for as long as the entry is in the cache. With a capacity of 0 nothing is kept.
+    /// A cache of at most `capacity_bytes`. `weigh` gives the bytes that an entry owns on the heap, and has to give the
+    /// same answer as long as the entry is in the cache. With a capacity of 0 nothing is kept.
     #[must_use]
     pub fn new(capacity_bytes: u64, weigh: fn(&K, &V) -> u64) -> Self {
         Self::with_front(capacity_bytes, weigh, ())
@@ -143,30 +148,31 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         }
     }
 
-    /// It can be lent up to so many bytes.
+    /// Allows loans of up to `most_bytes`.
     #[must_use]
     pub fn with_loans_of(mut self, most_bytes: u64) -> Self {
         self.secondary = Some(Secondary::new(most_bytes));
         self
     }
 
-    /// Lends so many bytes for a secondary cache, instead of those that were lent before. What is more than that is given back before this
-    /// returns.
+    /// Lends `bytes` for a secondary cache, in place of the previous loan. If the new loan is smaller, the difference
+    /// is given back before this returns.
     pub fn lend(&self, bytes: u64) {
         if let Some(secondary) = &self.secondary {
             secondary.set_capacity(bytes);
         }
     }
 
-    /// Copies bytes that were read for `key` to the secondary cache, if anything is lent. Short ones only.
+    /// Copies bytes that were read for `key` to the secondary cache, if any memory is lent. Only short values are kept.
     pub fn put_read(&self, key: &K, bytes: &[u8]) {
         if let Some(secondary) = &self.secondary {
             secondary.put(key, bytes);
         }
     }
 
-    /// A value that `make` makes of the bytes that were put there for `key`, or none where they are not those that it needs: then they are forgotten.
-    /// It is kept as one that was read, if its key is admitted. A lock is held while it is made.
+    /// The value that `make` builds of the secondary cache's bytes for `key`. If `make` returns none, because the bytes
+    /// are not the ones that it needs, they are forgotten. The value enters the cache like one that was read, if its
+    /// key is admitted. A lock is held during `make`.
     pub fn found_read(&self, key: &K, make: impl FnOnce(&[u8]) -> Option<V>) -> Option<V> {
         let secondary = self.secondary.as_ref()?;
         let Some(value) = secondary.look(key, make)? else {
@@ -186,25 +192,25 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         &self.front
     }
 
-    /// A lookup found its key in the front.
+    /// Counts a lookup that found its key in the front.
     #[inline]
     pub fn count_front_hit(&self) {
         self.lookups.add(HITS, 1);
     }
 
-    /// Lifts a value that [`Cache::get`] gave for `key` into a part of the front, where it has the key `words`. `is_it`
-    /// tells it from others.
+    /// Lifts a value that [`Cache::get`] returned for `key` into a part of the front, under the key `words`. `is_it`
+    /// tells whether a cached value is this one.
     pub fn lift<T>(&self, key: &K, part: &Front<T>, words: Words, value: &Arc<T>, is_it: impl Fn(&V) -> bool) {
         part.put(words, value);
-        // Who evicts or replaces it looks into the front behind that: either it found the value there, or this finds it
-        // gone.
+        // A thread that evicts or replaces the value looks into the front afterwards. So either that thread finds the
+        // value in the front, or this check finds the value gone from the policy.
         if !self.policy.peek(key).is_some_and(|value| is_it(&value)) {
             part.forget(words);
         }
     }
 
-    /// Holds at most so many bytes from now on, but a front keeps its size. Shards stay as many as they are, so each
-    /// has its equal part of it.
+    /// Sets the capacity from now on. A front keeps its size, and the number of shards stays, so each shard has its
+    /// equal part of the new capacity.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         if self.capacity_bytes.swap(capacity_bytes, Ordering::Relaxed) != capacity_bytes {
             let shards = self.policy.num_shards() as u64;
@@ -223,23 +229,23 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         found
     }
 
-    /// The value of `key`, without a trace: neither counted nor kept any longer for it.
+    /// The value of `key`, without a trace: the lookup is not counted, and the value is not kept any longer for it.
     #[must_use]
     pub fn peek(&self, key: &K) -> Option<V> {
         self.policy.peek(key)
     }
 
-    /// Keeps `value` under `key`, in place of what was there. It may be evicted at any time, at once if it is too
-    /// heavy.
+    /// Keeps `value` under `key`, in place of an older value. The entry may be evicted at any time, and at once if it
+    /// is too heavy.
     pub fn insert(&self, key: K, value: V) {
         self.policy.insert(key.clone(), value);
         self.front.forget(&key);
         self.front.sweep(&mut |key| drop(self.policy.get(key)));
     }
 
-    /// Whether a value of `bytes` that had to be read should be kept: there is room for it, or its key was asked for
-    /// before, not long ago. One that is heavier than a shard is not, and that there is no room for a large one says
-    /// nothing of others.
+    /// Whether a value of `bytes` that had to be read should be kept: there is room for the value, or its key was asked
+    /// for not long ago. A value heavier than a shard is refused. A large value that finds no room does not mark the
+    /// cache as full for smaller values.
     #[must_use]
     pub fn admits(&self, key: &K, bytes: u64) -> bool {
         let capacity = self.weight_bytes.load(Ordering::Relaxed);
@@ -260,7 +266,7 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         self.doorkeeper.knows(key)
     }
 
-    /// Forgets `key`; gives back its value.
+    /// Forgets `key` and returns its value.
     pub fn remove(&self, key: &K) -> Option<V> {
         if let Some(secondary) = &self.secondary {
             secondary.forget(key);
@@ -270,7 +276,7 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         removed
     }
 
-    /// Forgets every key that `keep` refuses, and what is in the secondary cache.
+    /// Forgets every key that `keep` refuses, and everything in the secondary cache.
     pub fn retain(&self, keep: impl Fn(&K, &V) -> bool) {
         self.policy.retain(keep);
         self.clear_secondary();
@@ -307,14 +313,14 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
     }
 }
 
-/// What the policy may hold of a capacity. It rounds a shard's share up: a multiple of the shards keeps the sum within
-/// the capacity.
+/// The part of a capacity that the policy may hold. The policy rounds a shard's share up; a multiple of the number of
+/// shards keeps the sum within the capacity.
 fn weight_of<K>(capacity_bytes: u64, front: &impl Beside<K>, shards: u64) -> u64 {
     let weight = capacity_bytes.saturating_sub(front.bytes());
     weight - weight % shards
 }
 
-/// Has a front forget what the policy evicts.
+/// Removes evicted entries of the policy from the front.
 struct Leaving<F>(Arc<F>);
 
 impl<F> Clone for Leaving<F> {
@@ -324,7 +330,7 @@ impl<F> Clone for Leaving<F> {
 }
 
 impl<K, V, F: Beside<K>> Lifecycle<K, V> for Leaving<F> {
-    /// What was evicted: values are dropped, and the front asked, when the shard is free again.
+    /// The evicted entries. Their values are dropped, and the front is asked, when the shard is free again.
     type RequestState = SmallVec<[(K, V); 2]>;
 
     fn begin_request(&self) -> Self::RequestState {
@@ -346,19 +352,19 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> std::fmt::Debug for Cache<K, 
     }
 }
 
-/// A power of two, so that the policy does not round it up.
+/// A power of two, so that the policy does not round the number up.
 fn shards_for(capacity_bytes: u64) -> u64 {
     let threads = tally::processors() as u64;
     let most = (threads * 4).min(SHARDS_MAX).min(capacity_bytes / SHARD_BYTES_MIN).max(1);
     1 << most.ilog2()
 }
 
-/// Remembers which keys were asked for lately.
+/// Remembers the keys that were asked for lately.
 struct Doorkeeper {
     hasher: DefaultHashBuilder,
-    /// Fingerprints, each in the place that its key's hash says; a younger one takes the place of an older.
+    /// Fingerprints, each in the place given by its key's hash. A younger fingerprint replaces an older one.
     fingerprints: Box<[AtomicU16]>,
-    /// Whether there was no room for a value.
+    /// Whether a value found no room.
     is_full: AtomicBool,
 }
 
@@ -369,11 +375,11 @@ impl Doorkeeper {
         Self { hasher: DefaultHashBuilder::default(), fingerprints, is_full: AtomicBool::new(false) }
     }
 
-    /// Whether the key is known; it is from now on.
+    /// Whether the key is known; makes the key known from now on.
     fn knows(&self, key: &impl Hash) -> bool {
         let hash = self.hasher.hash_one(key);
         let place = usize::try_from(hash).unwrap_or(usize::MAX) & (self.fingerprints.len() - 1);
-        // 0 is a place that nothing was put in yet.
+        // 0 marks a place without a fingerprint yet.
         let fingerprint = ((hash >> 48) as u16).max(1);
         self.fingerprints[place].swap(fingerprint, Ordering::Relaxed) == fingerprint
     }

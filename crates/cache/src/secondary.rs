@@ -1,17 +1,22 @@
 //! A secondary cache: bytes as they were read, in the order in which they came.
 //!
-//! It is for memory that is free for a while and is wanted back at once. Bytes are copied one behind the other into chunks that are mapped from the
-//! system, and the oldest chunk goes as a whole: so none of its memory is lost between values of different lengths, and what is given up is
-//! there for who wants memory next ([`mapped`]), or the system's again, whatever the state of the allocator.
+//! The cache uses memory that is free for a while and is wanted back at once. Bytes are copied one behind the other
+//! into chunks that are mapped from the system, and the oldest chunk is evicted as a whole. This layout has two
+//! effects:
 //!
-//! 1. Each shard has a lock, a queue of chunks and the places of its keys. A value is copied under the lock, or looked at.
-//! 2. A shard that has its share gives up its oldest chunk and fills that memory anew (first in, first out). What is asked for often is in the cache
-//!    itself, so who was used lately is not noted here.
+//! - No memory of an evicted chunk is lost between values of different lengths.
+//! - Its memory is available to the next user of mapped memory ([`mapped`]) or goes back to the system, whatever the
+//!   state of the allocator.
+//!
+//! 1. Each shard has a lock, a queue of chunks and the places of its keys. Values are copied and read under the lock.
+//! 2. A shard that has used up its share evicts its oldest chunk and fills that memory anew (first in, first out).
+//!    Recency is not noted here, because values that are often asked for are in the cache itself.
 //! 3. A capacity of 0 costs a lookup one load.
 //!
 //! Invariant: chunks and what is noted for their values take at most a shard's share.
 //!
-//! Left to others: whether bytes are still those of their key. Whoever looks at them checks them, as if they came from the device, where that may have changed.
+//! Left to others: whether bytes are still those of their key. Where that may have changed, the reader checks the bytes
+//! as if they came from the device.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -22,14 +27,14 @@ use mapped::Memory;
 use parking_lot::Mutex;
 use quick_cache::DefaultHashBuilder;
 
-/// Bytes of a chunk at least, where there is little memory, and at most.
+/// Bytes of a chunk: the least, where there is little memory, and the most.
 const CHUNK_MIN: usize = 16 << 10;
 const CHUNK_MAX: usize = 256 << 10;
 
-/// Values of up to this part of a chunk are kept: a longer one would waste too much of its end.
+/// Most bytes of a kept value, as a part of a chunk. A longer value would waste too much of a chunk's end.
 const LENGTH_PART: usize = 4;
 
-/// Chunks that a shard is to have at least, when all of the memory is there.
+/// Least chunks of a shard when all of the memory is lent.
 const SHARD_CHUNKS_MIN: u64 = 8;
 
 /// Most shards.
@@ -49,7 +54,7 @@ struct Shard<K> {
     /// Number of the oldest chunk.
     oldest: u64,
     places: HashMap<K, Place, DefaultHashBuilder>,
-    /// Keys in all chunks, those of values that came again included.
+    /// Keys in all chunks, including those of values that were put again.
     keys: usize,
 }
 
@@ -73,7 +78,7 @@ impl Place {
 }
 
 impl<K: Eq + Hash + Clone> Secondary<K> {
-    /// A secondary cache that may be given up to `most_bytes`. It has none yet.
+    /// A secondary cache that may be lent up to `most_bytes`. It begins with none.
     pub(crate) fn new(most_bytes: u64) -> Self {
         let threads = tally::processors() as u64;
         let chunk_bytes = usize::try_from(most_bytes / SHARD_CHUNKS_MIN).unwrap_or(CHUNK_MAX);
@@ -87,7 +92,7 @@ impl<K: Eq + Hash + Clone> Secondary<K> {
         }
     }
 
-    /// Takes at most so many bytes from now on; those above are given back before this returns.
+    /// Takes at most `bytes` from now on. The memory above is given back before this returns.
     pub(crate) fn set_capacity(&self, bytes: u64) {
         let share = usize::try_from(bytes / self.shards.len() as u64).unwrap_or(usize::MAX);
         let share = if share < 2 * self.chunk_bytes { 0 } else { share };
@@ -99,7 +104,7 @@ impl<K: Eq + Hash + Clone> Secondary<K> {
     fn shrink(&self, share: usize) {
         for shard in &self.shards {
             let given_up = shard.lock().shrink(share);
-            // Not with the lock held: to give back megabytes takes a while.
+            // Dropped without the lock, because giving megabytes back takes a while.
             drop(given_up);
         }
     }
@@ -114,7 +119,7 @@ impl<K: Eq + Hash + Clone> Secondary<K> {
         self.share.load(Ordering::Relaxed) == 0
     }
 
-    /// Keeps a copy of `bytes`, in place of what was there of `key`.
+    /// Keeps a copy of `bytes`, in place of older bytes of `key`.
     pub(crate) fn put(&self, key: &K, bytes: &[u8]) {
         if self.is_off() {
             return;
@@ -123,7 +128,7 @@ impl<K: Eq + Hash + Clone> Secondary<K> {
             return self.forget(key);
         }
         let mut shard = self.shard(key).lock();
-        // Looked at under the lock: who lowers it takes the lock behind that.
+        // The share is read under the lock, because a thread that lowers the share takes the lock afterwards.
         shard.put(key, bytes, self.share.load(Ordering::Relaxed));
     }
 
@@ -147,14 +152,14 @@ impl<K: Eq + Hash + Clone> Secondary<K> {
         self.shrink(0);
     }
 
-    /// Memory that it takes.
+    /// Memory that the cache takes, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| shard.lock().bytes() as u64).sum()
     }
 }
 
 impl<K: Eq + Hash + Clone> Shard<K> {
-    /// What is noted for a value at most: its key twice, its place, and the room that list and table leave free.
+    /// Most bytes of notes for one value: its key twice, its place, and the room that list and table leave free.
     const NOTE: usize = 4 * size_of::<K>() + 3 * size_of::<Place>();
 
     fn new(chunk_bytes: usize) -> Self {
@@ -195,12 +200,12 @@ impl<K: Eq + Hash + Clone> Shard<K> {
         self.places.insert(key.clone(), place);
     }
 
-    /// What is there of a key that has other bytes now.
+    /// Forgets the bytes of a key that has other bytes now.
     fn forget(&mut self, key: &K) {
         self.places.remove(key);
     }
 
-    /// Gives up the oldest chunk; none where there is none.
+    /// Evicts the oldest chunk and returns its memory; none where there is no chunk.
     fn give_up(&mut self) -> Option<Memory> {
         let Chunk { memory, keys, .. } = self.chunks.pop_front()?;
         self.keys -= keys.len();
@@ -213,7 +218,7 @@ impl<K: Eq + Hash + Clone> Shard<K> {
         Some(memory)
     }
 
-    /// Gives up what is above a share.
+    /// Evicts chunks until the shard is within `share`.
     fn shrink(&mut self, share: usize) -> Vec<Memory> {
         let mut given_up = Vec::new();
         while self.bytes() > share {
@@ -236,7 +241,7 @@ mod tests {
         secondary.look(&key, <[u8]>::to_vec)
     }
 
-    /// 4,000 of them.
+    /// 4,000 bytes.
     fn bytes(key: u64) -> Vec<u8> {
         key.to_le_bytes().repeat(500)
     }

@@ -35,7 +35,7 @@ fn a_replaced_value_is_not_seen_again() {
     cache.insert(1, page(8192));
     assert_eq!(cache.get(&1).map(|page| page.len()), Some(8192));
     assert_eq!(cache.stats().entries, 1);
-    // Too heavy to keep, but the old value must not come back.
+    // The new value is too heavy to keep, but the old value must not come back.
     cache.insert(1, page(2 << 20));
     assert!(cache.get(&1).is_none());
     assert_eq!(cache.stats().bytes, 0);
@@ -63,7 +63,7 @@ fn a_cache_of_nothing_keeps_nothing() {
 
 #[test]
 fn a_small_cache_holds_large_pages() {
-    // 1 MiB has to serve leaves of 64 KiB: most of its room must be usable by them.
+    // 1 MiB has to serve leaves of 64 KiB: they must be able to use most of its room.
     let cache = pages(1 << 20);
     for key in 0..100 {
         cache.insert(key, page(64 << 10));
@@ -192,7 +192,7 @@ fn fronted(capacity_bytes: u64) -> Fronted {
     Cache::with_front(capacity_bytes, |_, _| 4096, front)
 }
 
-/// As a lookup does it: from the front, or from the policy into it.
+/// As a lookup does: from the front, or from the policy into the front.
 fn look(cache: &Fronted, key: u64) -> Option<Arc<[u8; 4096]>> {
     if let Some(held) = cache.front().0.get([key, 1]) {
         cache.count_front_hit();
@@ -211,7 +211,7 @@ fn what_is_asked_for_in_the_front_alone_is_not_evicted() {
     for key in 10_000..30_000 {
         (0..200).step_by(7).for_each(|key| assert!(look(&cache, key).is_some(), "key {key}"));
         cache.insert(key, Arc::new([2; 4096]));
-        // Others become hot too, so that the policy has to choose among what is hot.
+        // Others become hot too, so that the policy has to choose among hot values.
         let others = (0..2).filter(|_| look(&cache, key - 100 * (key % 2)).is_some()).count() as u64;
         expected += 29 + others;
     }
@@ -229,7 +229,7 @@ fn threads_find_in_the_front_what_was_last_put_or_nothing() {
         for thread in 0..3_u64 {
             let cache = &cache;
             scope.spawn(move || {
-                // Each key has one writer, which knows what it put.
+                // Each key has one writer, which knows its last put.
                 let mut last = vec![0_u8; 400];
                 for step in 0..30_000_u64 {
                     let key = (step * 17 + thread * 101) % keys;

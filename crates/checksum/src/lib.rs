@@ -1,11 +1,12 @@
 //! CRC-32C (Castagnoli, also called CRC-32/ISCSI): the checksum of all that Braid stores.
 //!
-//! Owns which library computes it. Leaves are checked whenever they are read, so of all that a processor does for a cold lookup this was the
-//! most: the library that is taken multiplies without carries in the widest registers that there are.
+//! This crate owns the choice of the library. Leaves are checked whenever they are read, and the checksum was the
+//! largest part of the processor time of a cold lookup. The chosen library therefore uses carry-less multiplication in
+//! the widest registers of the processor.
 //!
-//! Invariant: the figures are those of RFC 3720, appendix B.4, on every machine.
+//! Invariant: the checksums are those of RFC 3720, appendix B.4, on every machine.
 //!
-//! Left to others: what is covered, and the seeds that say where it belongs.
+//! Left to others: the bytes that a checksum covers, and the seeds that tie a checksum to its place.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -15,7 +16,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The CRC-32C of what `crc` is of, followed by `bytes`.
+/// The CRC-32C of some bytes followed by `bytes`; `crc` is the CRC-32C of the former.
 #[must_use]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
@@ -23,7 +24,8 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     low(digest.finalize())
 }
 
-/// The CRC-32C of what `first` is of, followed by the `second_bytes` bytes that `second` is of.
+/// The CRC-32C of two byte strings, one behind the other: `first` is the CRC-32C of the first string, `second` that of
+/// the second, which has `second_bytes` bytes.
 #[must_use]
 pub fn crc32c_combine(first: u32, second: u32, second_bytes: usize) -> u32 {
     low(crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), second_bytes as u64))

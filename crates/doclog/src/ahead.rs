@@ -1,4 +1,5 @@
-//! Documents that are asked for, some of them more than once, and documents that are read while their reader does something else.
+//! Documents of a call, some of them named more than once, and documents that are read while their reader does other
+//! work.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,15 +10,16 @@ use crate::files::SegmentFiles;
 use crate::read::{self, BYTES_IN_FLIGHT, Opener, Wanted, Window};
 use crate::{Error, Result};
 
-/// One in so many of the windows in flight is waited for at a time: the device keeps the others, and whoever waits is woken less often.
+/// A wait covers one in this many of the windows in flight: the device keeps working on the others, and the reader is
+/// woken less often.
 const GATHERED: usize = 4;
 
-/// Documents of a call: each is read once, and goes to every place where it is asked for.
+/// Documents of a call: each is read once, and goes to every place where the call names it.
 pub(crate) struct Asked {
     documents: Vec<Wanted>,
-    /// Where each of them goes.
+    /// Places of each document in the call.
     places: Vec<Vec<usize>>,
-    /// Places of those that are not asked for, and why.
+    /// Places of refused documents, and the reasons.
     refused: Vec<(usize, Error)>,
     files: Arc<SegmentFiles>,
 }
@@ -28,7 +30,7 @@ impl Asked {
         Self { documents: Vec::with_capacity(count), places: Vec::with_capacity(count), refused: Vec::new(), files }
     }
 
-    /// The next document, in the order of their places in the log, or why it can't be read.
+    /// Adds the next document, in the order of their places in the log, or the reason why it cannot be read.
     pub(crate) fn push(&mut self, wanted: Result<Wanted>, places: &[usize]) {
         match wanted {
             Ok(wanted) => {
@@ -43,7 +45,7 @@ impl Asked {
         &mut self.documents
     }
 
-    /// What was read, checked, in the order of the call.
+    /// The documents read, checked, in the order of the call.
     pub(crate) fn finish(self) -> Vec<Result<Vec<u8>>> {
         let count = self.places.iter().map(Vec::len).sum::<usize>() + self.refused.len();
         let mut outcomes = Vec::new();
@@ -52,7 +54,7 @@ impl Asked {
         outcomes
     }
 
-    /// Hands a document that has come over, to every place.
+    /// Hands over a document that has arrived, to every place.
     pub(crate) fn hand_over(&mut self, index: usize, take: &mut dyn FnMut(usize, Result<Vec<u8>>)) {
         let outcome = self.documents[index].finish(&self.files);
         let places = &self.places[index];
@@ -60,7 +62,7 @@ impl Asked {
         take(places[0], outcome);
     }
 
-    /// Hands over what was not, when all has come; and why what was not asked for cannot be read.
+    /// Hands over the remaining documents when all have arrived, and the errors of the refused ones.
     pub(crate) fn hand_over_rest(mut self, take: &mut dyn FnMut(usize, Result<Vec<u8>>)) {
         for index in 0..self.documents.len() {
             if !self.documents[index].is_handed_over() {
@@ -71,7 +73,7 @@ impl Asked {
     }
 }
 
-/// Documents on their way. To drop it waits for them.
+/// Documents on their way. Dropping this waits for them.
 pub struct ReadAhead {
     asked: Asked,
     reading: Reading,
@@ -84,7 +86,7 @@ impl ReadAhead {
         Self { asked, reading }
     }
 
-    /// What was read, in the order of the pointers, each checked by itself.
+    /// The documents read, in the order of the pointers, each checked by itself.
     #[must_use]
     pub fn finish(mut self) -> Vec<Result<Vec<u8>>> {
         self.reading.finish(self.asked.documents());
@@ -98,12 +100,13 @@ impl std::fmt::Debug for ReadAhead {
     }
 }
 
-/// Windows being read, no more than [`BYTES_IN_FLIGHT`] of them in memory at a time, and no files open but those that are being read.
+/// Windows being read. No more than [`BYTES_IN_FLIGHT`] of them are in memory at a time, and only files being read are
+/// open.
 pub(crate) struct Reading {
     windows: Vec<Window>,
     opener: Opener,
     stream: Stream,
-    /// Windows that are asked for, and the bytes of those that are not here.
+    /// Number of the next window to request; `bytes` are those of the windows in flight.
     next: usize,
     bytes: u64,
 }
@@ -129,7 +132,7 @@ impl Reading {
                     self.stream.push(window.request(&file, self.next, spare.take()));
                     self.bytes += window.buffer_bytes();
                 }
-                // Those that are being read are closed in time.
+                // The files being read are closed in time; then the window is tried again.
                 Err(error) if error.is_too_many_open_files() && self.stream.in_flight() > 0 => return,
                 Err(error) => window.fail(documents, &error),
             }
@@ -142,14 +145,14 @@ impl Reading {
         while self.next(documents).is_some() {}
     }
 
-    /// The same, and says of which documents something has come, when the next reads are on their way.
+    /// As `finish`, and names the documents of each completed window once the next reads are on their way.
     pub(crate) fn finish_with(mut self, asked: &mut Asked, came: &mut dyn FnMut(&mut Asked, Range<usize>)) {
         while let Some(documents) = self.next(asked.documents()) {
             came(asked, documents);
         }
     }
 
-    /// Delivers a window to its documents, which it names.
+    /// Delivers a window to its documents, and returns their indexes.
     fn next(&mut self, documents: &mut [Wanted]) -> Option<Range<usize>> {
         self.stream.gather(self.stream.in_flight() / GATHERED);
         let completion = self.stream.next()?;

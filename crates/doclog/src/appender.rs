@@ -1,11 +1,13 @@
 //! Documents that are appended one after the other, each with its pointer at once.
 //!
-//! 1. [`Appender::push`] reserves room for a document and computes its pointer, before anything is written: what follows may refer to it.
-//! 2. What is pushed gathers, and is written in few large pieces ([`crate::write`]), the first ones while later documents come.
-//! 3. [`Appender::write`] waits for all of them, and [`Appender::finish`] says that they stay: what is to be there together with documents of another log is
-//!    written before either is finished.
+//! 1. [`Appender::push`] reserves room for a document and computes its pointer before anything is written, so that
+//!    later documents may refer to it.
+//! 2. Pushed documents gather and are written in few large pieces ([`crate::write`]), the first ones while later
+//!    documents come.
+//! 3. [`Appender::write`] waits for all writes, and [`Appender::finish`] makes the documents stay. Documents that must
+//!    stay together with documents of another log are written before either append is finished.
 //!
-//! Invariant: an append that is not finished, or failed, leaves nothing behind but room that is given out again.
+//! Invariant: an unfinished or failed append leaves nothing behind but room that is given out again.
 
 use psync::File;
 
@@ -20,17 +22,17 @@ pub struct Appender<'a> {
     log: &'a DocLog,
     lane: Lane,
     flusher: Flusher,
-    /// None once everything was written.
+    /// `None` once everything was written.
     writer: Option<Writer<'a>>,
     reserved: Vec<Reservation>,
 }
 
-/// Who makes what was appended durable.
+/// The party that makes appended documents durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flusher {
-    /// The log, with the commits that refer to it: [`DocLog::take_unflushed`] has the files.
+    /// The log, with the commits that refer to the documents: [`DocLog::take_unflushed`] has the files.
     Log,
-    /// Whoever appends it, and nobody else.
+    /// Only the caller of the append.
     Caller,
 }
 
@@ -39,16 +41,17 @@ impl<'a> Appender<'a> {
         Self { log, lane, flusher, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
     }
 
-    /// Appends a document, compressed as those of the log are. It is not written yet.
+    /// Appends a document, with the compression of the log. The document is not written yet.
     ///
     /// # Errors
-    /// When it is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX), the store is read-only, or no file can be made for it.
+    /// When the document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX), the store is read-only, or
+    /// no file can be made for it.
     pub fn push(&mut self, document: &[u8]) -> Result<DocPointer> {
         let Packed { bytes, length } = pack(self.log.compression(), document)?;
         self.push_stored(&bytes, length)
     }
 
-    /// Appends a document of this `length` as it is stored elsewhere ([`DocLog::read_stored`]).
+    /// Appends a document of this `length` in the stored form that another segment holds ([`DocLog::read_stored`]).
     ///
     /// # Errors
     /// As [`Appender::push`].
@@ -65,15 +68,15 @@ impl<'a> Appender<'a> {
         Ok(pointer)
     }
 
-    /// Writes what is not written yet. Nothing is pushed any more.
+    /// Writes all documents not written yet. Nothing may be pushed afterwards.
     ///
     /// # Errors
-    /// When the disk is full or a write fails. The documents are gone with the appender then.
+    /// When the disk is full or a write fails. The documents are then gone with the appender.
     pub fn write(&mut self) -> Result<()> {
         self.writer.take().map_or(Ok(()), Writer::finish)
     }
 
-    /// The files that documents go to.
+    /// The files of the documents.
     #[must_use]
     pub fn files(&self) -> Vec<File> {
         let mut files: Vec<File> = Vec::new();
@@ -85,8 +88,9 @@ impl<'a> Appender<'a> {
         files
     }
 
-    /// Writes what is not written yet; the files that documents were written to. They are not flushed, and nobody but the caller flushes them.
-    /// Every pointer has to be retained or abandoned once it is known whether what refers to it is.
+    /// Writes all documents not written yet, and returns the files to which documents were written. The files are not
+    /// flushed; only the caller flushes them. Every pointer must be retained or abandoned once the outcome of its
+    /// references is known.
     ///
     /// # Errors
     /// When the disk is full or a write fails. No document is appended then.
@@ -118,9 +122,10 @@ impl Drop for Appender<'_> {
         if self.reserved.is_empty() {
             return;
         }
-        // Writes under way end before their room is given out again. Whether they fail does not matter.
+        // Writes in progress end before their room is given out again, whether they fail or not.
         drop(self.writer.take());
-        // What a large document has taken of a full disk goes back at once; if not, the next one goes to its place.
+        // The space that a large document has taken of a full disk goes back at once; if that fails, the next document
+        // reuses the place.
         let alone = self.reserved.iter().filter(|reservation| reservation.alone);
         alone.for_each(|reservation| drop(reservation.file.set_len(0)));
         self.log.give_back(std::mem::take(&mut self.reserved));

@@ -1,10 +1,12 @@
-//! How documents are compressed.
+//! Compression of documents.
 //!
-//! 1. [`pack`] compresses a document before room is reserved for it, and gives up where that saves less than an eighth of the room.
-//! 2. [`unpack`] is for what was read and checked. How long the document is says its pointer, so memory for it is never more than that, and a pointer says
-//!    no more than its stored bytes can hold ([`expansion_max`]).
-//! 3. The contexts of Zstandard are worth keeping: to make one takes longer than a small document does. As many are kept as threads can run at a time, and none that
-//!    a large document has made large.
+//! 1. [`pack`] compresses a document before room is reserved for it, and gives up if that saves less than an eighth of
+//!    the room.
+//! 2. [`unpack`] is for documents that were read and checked. The pointer says how long the document is, so the memory
+//!    for it is bounded. A valid pointer says no more than its stored bytes can hold ([`expansion_max`]).
+//! 3. The contexts of Zstandard are kept for reuse, because making one takes longer than compressing a small document.
+//!    At most as many are kept as threads can run at a time. A context that a large document has made large is not
+//!    kept.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,10 +19,11 @@ use zstd::bulk::{Compressor, Decompressor};
 use crate::format::{ALIGNMENT, DOCUMENT_BYTES_MAX, HEADER, stored_bytes};
 use crate::{DocLength, Error, Result};
 
-/// How the documents of a table are compressed, each by itself. What becomes no smaller worth mentioning is stored as it is.
+/// The compression of the documents of a table, each by itself. A document that becomes hardly smaller is stored
+/// uncompressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// LZ4: costs little time, saves some space.
@@ -30,7 +33,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Every way.
+    /// Every compression.
     pub const ALL: [Self; 3] = [Self::None, Self::Lz4, Self::Zstd];
 
     const fn name(self) -> &'static str {
@@ -57,21 +60,21 @@ impl FromStr for Compression {
     }
 }
 
-/// Level of Zstandard: its own default.
+/// Level of Zstandard: the library's default.
 const LEVEL: i32 = 3;
-/// Contexts that a longer document went through are not kept.
+/// Contexts used for a longer document are not kept.
 const CONTEXT_DOCUMENT_MAX: usize = 128 << 10;
 
-/// Bytes to be stored, and what they stand for.
+/// The bytes to be stored, and their length.
 pub(crate) struct Packed<'a> {
     pub(crate) bytes: Cow<'a, [u8]>,
     pub(crate) length: DocLength,
 }
 
-/// A document as it is to be stored.
+/// A document in its stored form.
 ///
 /// # Errors
-/// [`Error::TooLarge`] when it is larger than any may be.
+/// [`Error::TooLarge`] when the document is larger than the maximum.
 pub(crate) fn pack(compression: Compression, document: &[u8]) -> Result<Packed<'_>> {
     let bytes = document.len() as u64;
     let plain = u32::try_from(bytes).ok().filter(|_| bytes <= DOCUMENT_BYTES_MAX).map(DocLength::plain);
@@ -84,7 +87,7 @@ pub(crate) fn pack(compression: Compression, document: &[u8]) -> Result<Packed<'
         Compression::Zstd => {
             let mut packed = Vec::with_capacity(most);
             let compress = |context: &mut Compressor<'_>| context.compress_to_buffer(document, &mut packed);
-            // Without memory for it, and where it does not fit, the document is stored as it is.
+            // Without memory for the compression, and if the result does not fit, the document is stored uncompressed.
             let compressed = COMPRESSORS.with(document.len(), || Compressor::new(LEVEL), compress);
             compressed.is_ok().then_some(packed)
         }
@@ -94,15 +97,16 @@ pub(crate) fn pack(compression: Compression, document: &[u8]) -> Result<Packed<'
     Ok(Packed { bytes: Cow::Owned(packed), length })
 }
 
-/// Most bytes that are stored in place of so many: an eighth of the room in the segment is saved.
+/// Maximum size of a compressed document of this original size that is worth storing: an eighth of the room in the
+/// segment is saved.
 fn worth_storing(document: usize) -> Option<usize> {
     let room = stored_bytes(document as u64) / 8 * 7;
     let most = room - room % ALIGNMENT as u64;
     usize::try_from(most).ok()?.checked_sub(HEADER).filter(|most| *most > 0)
 }
 
-/// Most bytes that so many stored ones can stand for. A byte of LZ4 makes a match at most 255 longer; a block of Zstandard has 3 bytes of header and one of content
-/// at least, and stands for 128 KiB at most.
+/// Maximum number of original bytes for `stored` bytes. A byte of LZ4 makes a match at most 255 longer. A block of
+/// Zstandard has 3 bytes of header and at least one byte of content, and stands for at most 128 KiB.
 pub(crate) const fn expansion_max(compression: Compression, stored: u64) -> u64 {
     match compression {
         Compression::None => stored,
@@ -111,7 +115,7 @@ pub(crate) const fn expansion_max(compression: Compression, stored: u64) -> u64 
     }
 }
 
-/// The document of so many bytes that these stand for, which are stored; or what is wrong with them.
+/// Decompresses the stored bytes to the document of this `length`, or returns the defect of the bytes.
 pub(crate) fn unpack(length: DocLength, stored: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
     let expected = usize::try_from(length.original()).map_err(|error| error.to_string())?;
     let document = match length.compression() {
@@ -132,15 +136,15 @@ pub(crate) fn unpack(length: DocLength, stored: Vec<u8>) -> std::result::Result<
 
 static COMPRESSORS: Contexts<Compressor<'static>> = Contexts(Mutex::new(Vec::new()));
 static DECOMPRESSORS: Contexts<Decompressor<'static>> = Contexts(Mutex::new(Vec::new()));
-/// How many contexts of each kind are kept.
+/// Number of contexts kept of each kind.
 static CONTEXTS_MAX: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
 
-/// Contexts that nobody uses.
+/// Unused contexts.
 struct Contexts<T>(Mutex<Vec<T>>);
 
 impl<T> Contexts<T> {
-    /// Uses a context for a document of so many bytes.
+    /// Uses a context for a document of this size.
     fn with<R>(
         &self, bytes: usize, new: impl FnOnce() -> std::io::Result<T>, run: impl FnOnce(&mut T) -> std::io::Result<R>,
     ) -> std::io::Result<R> {
@@ -173,7 +177,7 @@ mod tests {
 
     const BOTH: [Compression; 2] = [Compression::Lz4, Compression::Zstd];
 
-    /// Bytes that nothing makes shorter.
+    /// Incompressible bytes.
     fn noise(bytes: usize) -> Vec<u8> {
         let mut state = 0x9e37_79b9_u64;
         let mut next = || {
@@ -192,7 +196,7 @@ mod tests {
                 assert_eq!(packed.length, DocLength::plain(u32::try_from(bytes).expect("few")));
                 assert_eq!(packed.bytes, document);
             }
-            // So many zeros behind noise that it is just worth it, and one step before.
+            // The least number of zeros behind noise that is worth compression, and one step before.
             let is_packed = |zeros: usize| {
                 let document = [noise(4096), vec![0; zeros]].concat();
                 let packed = pack(compression, &document).expect("short enough");

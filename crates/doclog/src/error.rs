@@ -1,4 +1,4 @@
-//! What can go wrong with documents.
+//! Errors of documents.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ pub enum Error {
     /// A file could not be made, opened or removed.
     #[error(transparent)]
     Space(#[from] space::Error),
-    /// A document is larger than any may be.
+    /// A document is larger than the maximum.
     #[error("a document of {length} bytes is too large: at most {DOCUMENT_BYTES_MAX} bytes are possible")]
     TooLarge {
-        /// Its bytes.
+        /// Size of the document, in bytes.
         length: u64,
     },
     /// Stored bytes, or a pointer to them, do not check.
@@ -30,13 +30,13 @@ pub enum Error {
     Corrupt {
         /// The segment's file, or the structure where the bytes are part of something larger.
         file: PathBuf,
-        /// Byte offset in it.
+        /// Byte offset in the file.
         offset: u64,
-        /// What does not check.
+        /// The value that does not check.
         what: &'static str,
-        /// What a whole one would hold.
+        /// The value of a whole file or structure.
         expected: String,
-        /// What it holds.
+        /// The value found.
         found: String,
     },
     /// Written by a newer version of this program.
@@ -44,11 +44,11 @@ pub enum Error {
     NewerVersion {
         /// The file, or the structure where the bytes are part of something larger.
         file: PathBuf,
-        /// Byte offset in it.
+        /// Byte offset in the file.
         offset: u64,
-        /// Its version.
+        /// The version found.
         found: u32,
-        /// The newest known here.
+        /// The newest version known here.
         known: u32,
     },
 }
@@ -60,7 +60,7 @@ impl Error {
         Self::Corrupt { file: file.to_owned(), offset, what, expected: expected.to_string(), found: found.to_string() }
     }
 
-    /// Whether the bytes are at fault, and not the device or the request: reading again would give the same answer.
+    /// Whether the bytes are at fault, not the device or the request: another read would give the same answer.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt { .. } | Self::NewerVersion { .. })
@@ -76,7 +76,7 @@ impl Error {
         }
     }
 
-    /// Whether a file or directory could not be flushed: another flush would not tell what is durable of it.
+    /// Whether a file or directory could not be flushed. Another flush would not tell which of its bytes are durable.
     #[must_use]
     pub fn is_flush_failure(&self) -> bool {
         match self {
@@ -86,7 +86,7 @@ impl Error {
         }
     }
 
-    /// Whether as many files are open as may be: retry after some were closed.
+    /// Whether the limit of open files is reached: retry after some were closed.
     pub(crate) fn is_too_many_open_files(&self) -> bool {
         matches!(self, Self::Space(error) if error.is_too_many_open_files())
     }

@@ -7,17 +7,17 @@ use space::{FileStore, StreamKind};
 
 use crate::{Error, Result, SegmentId};
 
-/// What the documents of a log are: where their segments are, and what they are counted as.
+/// The kind of documents in a log. It decides the place of the segments and the counters of their I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Values that are too large for an index: `doc/<table>-<segment>.doc`.
     Documents,
-    /// Nodes of an index that are appended: `node/<table>-<segment>.node`.
+    /// Nodes of an append-only index: `node/<table>-<segment>.node`.
     Nodes,
 }
 
 impl Content {
-    /// Every content.
+    /// Every kind of content.
     pub const ALL: [Self; 2] = [Self::Documents, Self::Nodes];
 
     /// The subdirectory of all segments.
@@ -44,17 +44,18 @@ impl Content {
     }
 }
 
-/// Where the bytes of a segment are read from.
+/// The source of the bytes of a segment.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
-    /// A file that is open.
+    /// An open file.
     Open(File),
-    /// The file of a segment that nothing is appended to any more, which is open while it is read: directly where that is wanted and the file system allows it.
+    /// The file of a sealed segment, open only during the read: directly, if wanted and the file system allows that.
     Sealed { direct: bool },
 }
 
 impl Source {
-    /// Reads begin and end at multiples of so many bytes at least; the file may want more ([`File::unit`]), which is known when it is open.
+    /// Minimum unit of reads, which begin and end at multiples of it. The file may want more ([`File::unit`]), which is
+    /// known once the file is open.
     pub(crate) const fn unit(&self) -> u64 {
         match self {
             Self::Open(_) | Self::Sealed { direct: false } => 1,
@@ -104,16 +105,16 @@ impl SegmentFiles {
         Ok(segments)
     }
 
-    /// The segment that a file name belongs to, if it is one of this table's.
+    /// The segment of a file name, if the name is one of this table's.
     fn number(&self, name: &str) -> Option<SegmentId> {
         let (table, number) = name.strip_suffix(self.content.suffix())?.split_once('-')?;
         let segment = SegmentId(number.parse().ok()?);
-        // Only names that are written this way: neither "+1" nor "01".
+        // Only names in this form: neither "+1" nor "01".
         let same = table == self.table.to_string() && number == segment.to_string();
         (same && segment.0 > 0).then_some(segment)
     }
 
-    /// Makes the file of a new segment, its name durable, for appending.
+    /// Makes the file of a new segment for appending; its name is durable.
     pub(crate) fn create(&self, segment: SegmentId) -> Result<File> {
         let file = self.store.create(self.content.stream(), &self.name(segment), false)?;
         self.store.sync_directories()?;
@@ -126,7 +127,7 @@ impl SegmentFiles {
         Ok(file.len()?)
     }
 
-    /// The file of a segment, for reading from this source.
+    /// Opens the file of a segment, for reading from this source.
     pub(crate) fn open(&self, segment: SegmentId, source: &Source) -> Result<File> {
         let direct = match source {
             Source::Open(file) => return Ok(file.clone()),
@@ -141,7 +142,7 @@ impl SegmentFiles {
         })
     }
 
-    /// Unlinks a segment; it may be gone already.
+    /// Unlinks a segment, which may be gone already.
     pub(crate) fn remove(&self, segment: SegmentId) -> Result<()> {
         Ok(self.store.release(&self.name(segment))?)
     }

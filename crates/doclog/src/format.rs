@@ -6,14 +6,15 @@
 //!  0  4  magic "BDOC"
 //!  4  2  version, 1
 //!  6  2  type, 1: a whole document
-//!  8  8  length: 32 bits, bytes of the payload; 2 bits, how it is compressed (0: not at all, 1: an LZ4 block, 2: a Zstandard frame); 30 bits, bytes of the
-//!        document, 0 where it is not compressed
+//!  8  8  length: 32 bits, bytes of the payload;
+//!        2 bits, the compression (0: none, 1: an LZ4 block, 2: a Zstandard frame);
+//!        30 bits, bytes of the document, 0 if uncompressed
 //! 16  4  table
 //! 20  4  CRC-32C of {table 4, segment 8, offset of the document in its file 8, length 8} and the payload
 //! 24     payload, then zeros up to a multiple of 8
 //! ```
 //!
-//! A pointer to it: segment 8, offset 8, length 8, CRC-32C as above 4.
+//! A pointer to a document: segment 8, offset 8, length 8, CRC-32C as above 4.
 //!
 //! Image of a document log, which is part of a checkpoint:
 //!
@@ -33,12 +34,12 @@ use std::path::{Path, PathBuf};
 use crate::compression::expansion_max;
 use crate::{Compression, Error, Result};
 
-/// Most bytes of a document.
+/// Maximum size of a document, in bytes.
 pub const DOCUMENT_BYTES_MAX: u64 = 512 << 20;
 
 /// Bytes before the payload.
 pub(crate) const HEADER: usize = 24;
-/// Documents begin at multiples of it.
+/// Documents begin at multiples of this.
 pub(crate) const ALIGNMENT: usize = 8;
 
 const MAGIC: &[u8; 4] = b"BDOC";
@@ -49,11 +50,11 @@ const IMAGE_MAGIC: &[u8; 8] = b"BRAIDDOC";
 const IMAGE_VERSION: u32 = 1;
 const IMAGE_HEADER: usize = 40;
 const IMAGE_SEGMENT: usize = 40;
-/// What an image calls itself in errors: the checkpoint around it knows the file.
+/// Name of an image in errors; the checkpoint around the image knows the file.
 const IMAGE_NAME: &str = "document-log image";
 const IMAGE_CRC: std::ops::Range<usize> = 12..16;
 
-/// Number of a segment among those of its table, from 1 on; never given twice.
+/// Number of a segment among those of its table, from 1 on; never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u64);
 
@@ -63,24 +64,25 @@ impl std::fmt::Display for SegmentId {
     }
 }
 
-/// How long a document is: what it takes, and what it stands for. The default is that of an empty one.
+/// The length of a document: its stored bytes, its compression and its original bytes. The default is that of an empty
+/// document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocLength(u64);
 
-/// Where the compression stands in a length, and behind it the bytes that it stands for.
+/// Bit position of the compression in a length; the original bytes follow.
 const COMPRESSION_AT: u32 = 32;
 const ORIGINAL_AT: u32 = 34;
 
 const _: () = assert!(DOCUMENT_BYTES_MAX < 1 << (u64::BITS - ORIGINAL_AT) && DOCUMENT_BYTES_MAX < 1 << COMPRESSION_AT);
 
 impl DocLength {
-    /// That of a document of so many bytes that is stored as it is.
+    /// The length of an uncompressed document of `bytes` bytes.
     #[must_use]
     pub const fn plain(bytes: u32) -> Self {
         Self(bytes as u64)
     }
 
-    /// That of a document of which, compressed, so many bytes are stored: both lengths are within [`DOCUMENT_BYTES_MAX`].
+    /// The length of a compressed document; both lengths are within [`DOCUMENT_BYTES_MAX`].
     pub(crate) fn compressed(compression: Compression, stored: usize, original: usize) -> Self {
         let code = match compression {
             Compression::None => 0,
@@ -90,13 +92,13 @@ impl DocLength {
         Self(stored as u64 | code << COMPRESSION_AT | (original as u64) << ORIGINAL_AT)
     }
 
-    /// The length that is stored as this number. Whether there is such a document is found out by reading.
+    /// The length that is stored as this number. Only a read tells whether there is such a document.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// It as a number.
+    /// The length as a number.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -106,24 +108,24 @@ impl DocLength {
         self.0 >> COMPRESSION_AT & 3
     }
 
-    /// Bytes of the payload, as it is stored.
+    /// Bytes of the stored payload.
     #[must_use]
     pub const fn stored(self) -> u64 {
         if self.code() == 0 { self.0 } else { self.0 & u32::MAX as u64 }
     }
 
-    /// Bytes of the document, as it was given.
+    /// Bytes of the original document.
     #[must_use]
     pub const fn original(self) -> u64 {
         if self.code() == 0 { self.0 } else { self.0 >> ORIGINAL_AT }
     }
 
-    /// Bytes that it takes in its segment, with header and padding.
+    /// Bytes of the document in its segment, with header and padding.
     pub(crate) const fn room(self) -> u64 {
         stored_bytes(self.stored())
     }
 
-    /// How it is compressed; none where that is not known here.
+    /// The compression; `None` if unknown here.
     pub(crate) const fn compression(self) -> Option<Compression> {
         match self.code() {
             0 => Some(Compression::None),
@@ -133,7 +135,7 @@ impl DocLength {
         }
     }
 
-    /// Whether a document can be as long: else what is wrong with it, what would be right, and what it is.
+    /// Whether a document can have this length; else the wrong value, the expected one and the found one.
     pub(crate) fn check(self) -> std::result::Result<(), (&'static str, String, String)> {
         let (stored, original) = (self.stored(), self.original());
         let Some(compression) = self.compression() else {
@@ -152,16 +154,16 @@ impl DocLength {
     }
 }
 
-/// Where a document is, and how to know it.
+/// The place of a document, and its checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocPointer {
-    /// Its segment.
+    /// The segment of the document.
     pub segment: SegmentId,
-    /// Byte offset of its header in the segment.
+    /// Byte offset of the header in the segment.
     pub offset: u64,
-    /// How long it is.
+    /// Length of the document.
     pub length: DocLength,
-    /// CRC-32C of its identity and payload.
+    /// CRC-32C of identity and payload.
     pub crc: u32,
 }
 
@@ -171,7 +173,7 @@ impl DocPointer {
     /// Bytes of a document before its payload.
     pub const BEFORE_PAYLOAD: u64 = HEADER as u64;
 
-    /// The pointer as bytes.
+    /// Encodes the pointer.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -182,7 +184,7 @@ impl DocPointer {
         bytes
     }
 
-    /// The pointer in `bytes`. Whether it leads to a document is found out by reading.
+    /// Decodes the pointer in `bytes`. Only a read tells whether there is a document at its place.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
@@ -207,13 +209,13 @@ pub(crate) const fn stored_bytes(length: u64) -> u64 {
     bytes - bytes % alignment
 }
 
-/// CRC-32C of what a document is: the checksum of its payload goes on from here.
+/// CRC-32C of the identity of a document; the checksum of its payload continues from this value.
 pub(crate) fn identity_crc(table: u32, segment: SegmentId, offset: u64, length: DocLength) -> u32 {
     let crc = checksum::crc32c(&table.to_le_bytes());
     [segment.0, offset, length.bits()].iter().fold(crc, |crc, field| checksum::crc32c_append(crc, &field.to_le_bytes()))
 }
 
-/// The header of the document that `pointer` leads to.
+/// The header of the document at `pointer`.
 pub(crate) fn encode_header(table: u32, pointer: &DocPointer) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..4].copy_from_slice(MAGIC);
@@ -225,12 +227,12 @@ pub(crate) fn encode_header(table: u32, pointer: &DocPointer) -> [u8; HEADER] {
     bytes
 }
 
-/// A pointer to the document at that place, if `header` is that of one.
+/// A pointer to the document at that place, if `header` is the header of a document.
 pub(crate) fn pointer_of_header(header: &[u8; HEADER], segment: SegmentId, offset: u64) -> DocPointer {
     DocPointer { segment, offset, length: DocLength::from_bits(get_u64(header, 8)), crc: get_u32(header, 20) }
 }
 
-/// Whether `bytes` is the header of the document that `pointer` leads to in `file`, which is asked for when it is not.
+/// Checks that `bytes` is the header of the document at `pointer`. `file` gives the path for an error.
 pub(crate) fn check_header(
     file: impl Fn() -> PathBuf, table: u32, pointer: &DocPointer, bytes: &[u8; HEADER],
 ) -> Result<()> {
@@ -239,7 +241,8 @@ pub(crate) fn check_header(
         let found = bytes[..4].escape_ascii();
         return Err(Error::corrupt(&file(), at, "document magic", MAGIC.escape_ascii(), found));
     }
-    // A newer version is damage too: newer software says in the superblock first that the directory is of one.
+    // A newer version is damage too, because newer software first records its version of the directory in the
+    // superblock.
     let [version, kind] = [get_u16(bytes, 4), get_u16(bytes, 6)];
     let fields: [(u64, &'static str, u64, u64); 5] = [
         (4, "document version", VERSION.into(), version.into()),
@@ -256,22 +259,22 @@ pub(crate) fn check_header(
     }
 }
 
-/// A segment, as a checkpoint keeps it.
+/// A segment, as a checkpoint stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentImage {
-    /// Its number.
+    /// Number of the segment.
     pub id: SegmentId,
-    /// Bytes from its beginning to the end of the last document that was ever retained: its file is at least that long.
+    /// Bytes from the beginning to the end of the last document that was ever retained: the file is at least that long.
     pub length: u64,
-    /// Bytes of documents that are retained.
+    /// Bytes of retained documents.
     pub live_bytes: u64,
-    /// Whether nothing is appended to it any more.
+    /// Whether nothing more is appended to the segment.
     pub sealed: bool,
-    /// Seq of the last commit that names a document in it; 0 without one.
+    /// Seq of the last commit that names a document of the segment; 0 without one.
     pub last_commit: u64,
 }
 
-/// The segments of a table, as a checkpoint keeps them. The default is that of a new table.
+/// The segments of a table, as a checkpoint stores them. The default is that of a new table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DocImage {
     /// Above every segment number ever used.
@@ -281,7 +284,7 @@ pub struct DocImage {
 }
 
 impl DocImage {
-    /// The image as bytes that know their own length and checksum.
+    /// Encodes the image, with its own length and checksum.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let length = IMAGE_HEADER + self.segments.len() * IMAGE_SEGMENT;
@@ -303,10 +306,10 @@ impl DocImage {
         bytes
     }
 
-    /// The image in `bytes`, all of which must belong to it.
+    /// Decodes the image in `bytes`, all of which must belong to it.
     ///
     /// # Errors
-    /// When the bytes are not a whole image, or one that no document log can have made.
+    /// When the bytes are not a whole image, or are one that no document log can have made.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let file = Path::new(IMAGE_NAME);
         check_image(file, bytes)?;
@@ -368,7 +371,7 @@ fn image_checksum(bytes: &[u8]) -> u32 {
     checksum::crc32c_append(checksum::crc32c(&bytes[..IMAGE_CRC.start]), &bytes[IMAGE_CRC.end..])
 }
 
-/// Puts the right checksum on an image that was changed.
+/// Puts the right checksum on a changed image.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn seal_image(bytes: &mut [u8]) {
     let crc = image_checksum(bytes);
@@ -435,7 +438,7 @@ mod tests {
         let refused = |bits: u64, what: &str| {
             let length = DocLength::from_bits(bits);
             assert_eq!(length.check().expect_err("refused").0, what, "{bits:#x}");
-            // Nobody who counts with it gets more than a sum that saturates.
+            // Sums with the length at most saturate.
             assert!(length.room() >= length.stored() && length.original() > 0, "{bits:#x}");
         };
         let of = |compression, stored, original| DocLength::compressed(compression, stored, original).bits();
@@ -446,7 +449,7 @@ mod tests {
         for compression in [Compression::Lz4, Compression::Zstd] {
             refused(of(compression, 5, (512 << 20) + 1), "length in the pointer");
             refused(of(compression, 512 << 20, (512 << 20) + 1), "length in the pointer");
-            // What is no shorter, and what stands for more than it can.
+            // A compressed document that is no shorter, and one that stands for more than it can.
             refused(of(compression, 100, 100), "length in the pointer");
             refused(of(compression, 0, 100), "length in the pointer");
             refused(of(compression, 20, 512 << 20), "length in the pointer");

@@ -1,4 +1,4 @@
-//! What a fuzzer gives bytes to. For tests of the workspace alone.
+//! Decoders of this crate for a fuzzer. For tests of the workspace alone.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use crate::compression::{pack, unpack};
 use crate::format::{HEADER, check_header, encode_header, identity_crc, seal_image};
 use crate::{Compression, DocImage, DocLength, DocLog, DocPointer, Error, SegmentId, SegmentImage};
 
-/// A name, what takes bytes, and the encodings to begin with.
+/// A name, a function that takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
-/// Everything of documents that is read from a disk.
+/// All decoders of documents for bytes from a disk.
 pub const TARGETS: &[Target] = &[
     ("doclog_image", image, images),
     ("doclog_header", header, headers),
@@ -23,7 +23,7 @@ pub const TARGETS: &[Target] = &[
 
 const TABLE: u32 = 7;
 const SEGMENT: SegmentId = SegmentId(3);
-/// No longer documents are decompressed: a few bytes can stand for many.
+/// Longer documents are not decompressed, because a few bytes can stand for many.
 const DOCUMENT_BYTES: u64 = 32 << 10;
 
 fn image(bytes: &[u8]) {
@@ -53,7 +53,7 @@ fn images() -> Vec<Vec<u8>> {
     vec![image(0, vec![]), image(9, vec![segment(2, 4096, 64, true), segment(8, 32, 32, false)]), image(60, many)]
 }
 
-/// A pointer, and the header that it leads to.
+/// A pointer, and the header at its place.
 fn header(bytes: &[u8]) {
     let Some((pointer, header)) = bytes.split_first_chunk::<{ DocPointer::BYTES }>() else { return };
     let pointer = DocPointer::decode(pointer);
@@ -76,7 +76,8 @@ fn headers() -> Vec<Vec<u8>> {
     vec![both(pointer(0, 5)), both(pointer(48, 3000)), both(pointer(1 << 40, 512 << 20))]
 }
 
-/// Pointers, their number first, and a segment that they lead into: the checksums of those that may be right are made right.
+/// Pointers, their number first, and a segment with their places. The checksums of possibly valid documents are made
+/// right.
 fn segment(bytes: &[u8]) {
     let Some((count, bytes)) = bytes.split_first() else { return };
     let count = usize::from(count % 8).min(bytes.len() / DocPointer::BYTES);
@@ -103,7 +104,7 @@ fn segment(bytes: &[u8]) {
             Err(Error::Corrupt { .. }) if pointer.length.compression() != Some(Compression::None) => {}
             Err(_) => assert!(!whole, "{read:?}"),
         }
-        // Commits name documents that do not lie over one another.
+        // Commits name documents that do not overlap.
         if whole && log.stats().live_bytes == 0 {
             log.retain(pointer, 5).expect("a whole document can be counted");
         }
@@ -112,7 +113,7 @@ fn segment(bytes: &[u8]) {
     assert_eq!(DocImage::decode(&image.encode()).expect("its own image"), image);
 }
 
-/// Puts header and checksum of a document in its place, if that is in the segment.
+/// Puts the header and checksum of a document in place, if the place is in the segment.
 fn sign(pointer: &mut DocPointer, content: &mut [u8]) {
     let Ok(at) = usize::try_from(pointer.offset) else { return };
     let Ok(length) = usize::try_from(pointer.length.stored()) else { return };
@@ -144,12 +145,12 @@ fn segments() -> Vec<Vec<u8>> {
     segments
 }
 
-/// Something that becomes shorter.
+/// A compressible text.
 fn text() -> Vec<u8> {
     (0..300_u32).flat_map(|number| format!("{} bytes, ", number * number).into_bytes()).collect()
 }
 
-/// How it is compressed, how long it was, and what is stored.
+/// The compression, the original length, and the stored bytes.
 fn compressed(bytes: &[u8]) {
     let Some((&[code, low, high], stored)) = bytes.split_first_chunk::<3>() else { return };
     let original = u64::from(u16::from_le_bytes([low, high])) % (DOCUMENT_BYTES + 1);

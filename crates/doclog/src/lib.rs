@@ -1,27 +1,35 @@
 //! Append-only documents: values too large for an index.
 //!
-//! A [`DocLog`] holds the documents of one table in segment files `doc/<table>-<segment>.doc`, or the nodes of one whose index is append-only
-//! ([`Content`]).
+//! A [`DocLog`] holds the documents of one table in segment files `doc/<table>-<segment>.doc`, or the nodes of a table
+//! whose index is append-only ([`Content`]).
 //!
-//! 1. `append` reserves room at the end of the active segment under a short lock, and writes all documents of the call in one psync,
-//!    through the page cache. A [`DocPointer`] says where a document is and what its checksum must be. Documents that refer to one another
-//!    come one by one from an [`Appender`], which knows where each is before it is written.
-//!    A log may compress what it appends ([`Compression`]): the pointer says so, and how long the document is.
-//! 2. The files written are handed to the log (`take_unflushed`), whose flush makes documents durable together with the commits that
-//!    refer to them.
+//! 1. `append` reserves room at the end of the active segment under a short lock, and writes all documents of the call
+//!    in one psync, through the page cache. A [`DocPointer`] holds the place of a document and its checksum. Documents
+//!    that refer to one another come one by one from an [`Appender`], which knows the place of each before it is
+//!    written. A log may compress the documents that it appends ([`Compression`]); the pointer holds the compression
+//!    and the original length.
+//! 2. The files written are handed to the log (`take_unflushed`), whose flush makes documents durable together with the
+//!    commits that refer to them.
 //! 3. `read_many` reads any number of documents in one psync and checks every one of them.
-//! 4. Per segment, the bytes of live documents are counted: `retain` when a version refers to a document, `drop_document` when none does
-//!    any more. A segment without live bytes is unlinked by `release_dead`.
-//! 5. Documents that outlived their neighbours are read ([`DocLog::read_stored`]) and appended anew ([`DocLog::mover`]), to segments of their own, so that
-//!    the old ones die.
-//! 6. Recovery has documents that may not be on the device written again (`rewrite`) before it relies on them.
-//! 7. A [`DocImage`] is what a checkpoint keeps: the segments and their live bytes. `open` seals them all; a new life writes to a new segment.
-//! 8. Where everything is lost that leads to them, documents of one length are found by their headers ([`DocLog::find_by_length`]).
+//! 4. Per segment, the bytes of live documents are counted: `retain` when a version refers to a document,
+//!    `drop_document` when none does any more. A segment without live bytes is unlinked by `release_dead`.
+//! 5. Documents that outlived their neighbours are relocated: they are read ([`DocLog::read_stored`]) and appended anew
+//!    ([`DocLog::mover`]), to segments of their own, so that the old segments die.
+//! 6. Recovery rewrites documents that may not be on the device (`rewrite`) before it relies on them.
+//! 7. A [`DocImage`] is the part of a checkpoint for a log: the segments and their live bytes. `open` seals them all; a
+//!    log opened anew writes to a new segment.
+//! 8. If all references to documents are lost, documents of one length are found by their headers
+//!    ([`DocLog::find_by_length`]).
 //!
-//! Invariants: a document's bytes never change once `append` has returned; segment numbers are not reused; a read returns the
-//! bytes that were appended or an error, because header, length and checksum are bound to table, segment and offset.
+//! Invariants:
 //!
-//! Left to others: which documents are live, when a pointer is durable, and when no reader needs a dead segment any more.
+//! - The bytes of a document never change once `append` has returned.
+//! - Segment numbers are not reused.
+//! - A read returns the bytes that were appended or an error, because header, length and checksum are bound to table,
+//!   segment and offset.
+//!
+//! Left to others: which documents are live, when a pointer is durable, and when no reader needs a dead segment any
+//! more.
 
 mod ahead;
 mod appender;

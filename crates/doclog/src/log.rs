@@ -17,18 +17,18 @@ use crate::rewrite;
 use crate::segments::{Lane, Reservation, Retained, Segments, Stats, Usage};
 use crate::{Compression, DocImage, DocLength, DocPointer, Error, Result, SegmentId};
 
-/// Bytes that a segment has unless said otherwise.
+/// Default size of a segment, in bytes.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 
 /// Documents that [`DocLog::verify`] checks in one psync.
 const VERIFY_BATCH: usize = 1024;
 
-/// How documents are read.
+/// The way of reading documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
-    /// Requests in flight at most.
+    /// Maximum number of requests in flight.
     pub in_flight: usize,
-    /// Past the page cache, where the file system allows that.
+    /// Whether reads bypass the page cache, where the file system allows that.
     pub direct: bool,
 }
 
@@ -41,11 +41,11 @@ pub struct DocLog {
     compression: Compression,
 }
 
-/// Documents as they are to be stored, and nowhere yet. Made by [`DocLog::pack`].
+/// Documents in their stored form, not stored anywhere yet. Made by [`DocLog::pack`].
 pub struct PackedDocuments<'a>(Vec<Packed<'a>>);
 
 impl PackedDocuments<'_> {
-    /// Bytes that they will take, with headers and padding.
+    /// Bytes that the documents will take, with headers and padding.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.0.iter().map(|packed| packed.length.room()).sum()
@@ -53,11 +53,12 @@ impl PackedDocuments<'_> {
 }
 
 impl DocLog {
-    /// Opens the documents of `table` as `image` and the files tell of them, all segments sealed. Segments that the image does not know
-    /// were made after the checkpoint: they have no live bytes until the log's replay retains their documents. A file
-    /// that is shorter than the image says is damage ([`DocLog::damage`]); a shorter tail beyond that is what a crash leaves.
+    /// Opens the documents of `table` as `image` and the files describe them, all segments sealed. Segments that the
+    /// image does not know were made after the checkpoint; they have no live bytes until the replay of the log retains
+    /// their documents. A file shorter than the image says is damage ([`DocLog::damage`]); a shorter tail beyond that
+    /// is left by a crash.
     ///
-    /// A segment gets about `segment_bytes`; larger documents get one of their own.
+    /// A segment gets about `segment_bytes`; each larger document gets a segment of its own.
     ///
     /// # Errors
     /// When the files cannot be listed or opened.
@@ -65,7 +66,7 @@ impl DocLog {
         Self::open_of(Content::Documents, store, table, image, segment_bytes)
     }
 
-    /// As [`DocLog::open`], for documents that are `content`.
+    /// As [`DocLog::open`], for documents of kind `content`.
     ///
     /// # Errors
     /// When the files cannot be listed or opened.
@@ -81,7 +82,8 @@ impl DocLog {
         Ok(Self { files, segments: Mutex::new(segments), damage, compression: Compression::None })
     }
 
-    /// The same, which compresses what is appended from here on. What is there can be read whatever it is.
+    /// The same log, which compresses documents appended from here on. Documents already stored stay readable, whatever
+    /// their compression.
     #[must_use]
     pub fn with_compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
@@ -92,23 +94,24 @@ impl DocLog {
         self.compression
     }
 
-    /// What was wrong with the segments at open. Documents in undamaged parts are readable all the same.
+    /// Damage of the segments found at open. Documents in undamaged parts are readable all the same.
     #[must_use]
     pub fn damage(&self) -> &[Error] {
         &self.damage
     }
 
-    /// Appends documents, all in one psync. They are written, not flushed: [`DocLog::take_unflushed`] has their files. Every pointer
-    /// has to be retained or abandoned once it is known whether its commit is.
+    /// Appends documents, all in one psync. They are written, not flushed: [`DocLog::take_unflushed`] has their files.
+    /// Every pointer must be retained or abandoned once the outcome of its commit is known.
     ///
     /// # Errors
-    /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX), the store is read-only, the disk is full or a write fails. No
-    /// document is appended then.
+    /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX), the store is read-only, the
+    /// disk is full or a write fails. No document is appended then.
     pub fn append(&self, documents: &[&[u8]]) -> Result<Vec<DocPointer>> {
         self.append_packed(&self.pack(documents)?)
     }
 
-    /// Compresses documents, if this log does that. Their room is not reserved before, so nobody waits for that meanwhile.
+    /// Compresses documents, if this log is compressed. No room is reserved for them before, so no other operation
+    /// waits for the compression.
     ///
     /// # Errors
     /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX).
@@ -117,7 +120,7 @@ impl DocLog {
         Ok(PackedDocuments(packed.collect::<Result<_>>()?))
     }
 
-    /// As [`DocLog::append`], for documents that are packed.
+    /// As [`DocLog::append`], for packed documents.
     ///
     /// # Errors
     /// As [`DocLog::append`].
@@ -129,30 +132,31 @@ impl DocLog {
         Ok(pointers)
     }
 
-    /// Appends documents one after the other, any number of them, whose pointers are known before they are written. Nobody but the caller flushes them.
+    /// Appends documents one after the other, any number of them, whose pointers are known before they are written.
+    /// Only the caller flushes them.
     #[must_use]
     pub fn appender(&self) -> Appender<'_> {
         Appender::new(self, Lane::New, Flusher::Caller, None)
     }
 
-    /// As [`DocLog::appender`], for documents that are moved out of other segments: they go to segments of their own.
+    /// As [`DocLog::appender`], for documents that are relocated from other segments: they go to segments of their own.
     #[must_use]
     pub fn mover(&self) -> Appender<'_> {
         Appender::new(self, Lane::Moved, Flusher::Caller, None)
     }
 
-    /// From here on a segment gets about so many bytes.
+    /// Sets the approximate size of a segment from here on.
     pub fn set_segment_bytes(&self, bytes: u64) {
         self.segments.lock().set_segment_bytes(bytes);
     }
 
-    /// How full each segment is, in number order.
+    /// The usage of each segment, in number order.
     #[must_use]
     pub fn usage(&self) -> Vec<Usage> {
         self.segments.lock().usage()
     }
 
-    /// What is appended from here on goes to new segments, so that each that there is can be emptied.
+    /// Seals the active segments: later appends go to new segments, so that every present segment can be emptied.
     pub fn seal(&self) {
         self.segments.lock().seal();
     }
@@ -167,18 +171,18 @@ impl DocLog {
                 }
                 segments.number()?
             };
-            // Somebody else may use this file before the lock is held again: then it is made anew.
+            // Another thread may use this file before the lock is held again; then another file is made.
             let file = self.files.create(number)?;
             self.segments.lock().offer(number, file);
         }
     }
 
-    /// Everything reserved is written.
+    /// Notes everything reserved as written.
     pub(crate) fn written(&self, reserved: Vec<Reservation>) {
         self.segments.lock().written(reserved);
     }
 
-    /// What was reserved will not be used.
+    /// Gives back room that will not be used.
     pub(crate) fn give_back(&self, reserved: Vec<Reservation>) {
         self.segments.lock().give_back(reserved);
     }
@@ -187,12 +191,12 @@ impl DocLog {
         self.files.psync()
     }
 
-    /// The file of a segment, whether it is sealed or not, for reading through the page cache.
+    /// The file of a segment, sealed or not, for reading through the page cache.
     pub(crate) fn file_of(&self, segment: SegmentId) -> Result<File> {
         self.files.open(segment, &Source::Sealed { direct: false })
     }
 
-    /// Numbers of the segments that there are, rising.
+    /// Numbers of the present segments, ascending.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentId> {
         self.usage().into_iter().map(|segment| segment.segment).collect()
@@ -202,28 +206,31 @@ impl DocLog {
         self.files.table()
     }
 
-    /// The files that documents were written to since the last call. Documents are durable when these are flushed.
+    /// Takes the files to which documents were written since the last call. The documents are durable when these files
+    /// are flushed.
     #[must_use]
     pub fn take_unflushed(&self) -> Vec<File> {
         self.segments.lock().take_unflushed()
     }
 
-    /// Reads documents, all in one psync, and checks them; in the order of the pointers. One that is asked for twice is read once.
+    /// Reads documents, all in one psync, and checks them; in the order of the pointers. A document that is named twice
+    /// is read once.
     ///
     /// # Errors
-    /// The first pointer's, in their order, whose document cannot be read or does not check.
+    /// The error of the first pointer, in their order, whose document cannot be read or does not check.
     pub fn read_many(&self, pointers: &[DocPointer]) -> Result<Vec<Vec<u8>>> {
         self.read_each(pointers).into_iter().collect()
     }
 
-    /// As [`DocLog::read_many`], but each document for itself: what cannot be read or does not check is no obstacle to the others.
+    /// As [`DocLog::read_many`], but each document for itself: a document that cannot be read or does not check does
+    /// not affect the others.
     #[must_use]
     pub fn read_each(&self, pointers: &[DocPointer]) -> Vec<Result<Vec<u8>>> {
         self.fetch(pointers, Wants::Document)
     }
 
-    /// As [`DocLog::read_each`], for who does something with each document while others are read: it is handed over when it has come, with its place among the
-    /// pointers. At most so many reads are in flight.
+    /// As [`DocLog::read_each`], for a caller that processes documents while others are read. Each document is handed
+    /// over on arrival, with its index among the pointers. At most `in_flight` reads are in flight.
     pub fn read_as_they_come(
         &self, pointers: &[DocPointer], in_flight: usize, take: &mut dyn FnMut(usize, Result<Vec<u8>>),
     ) {
@@ -232,8 +239,8 @@ impl DocLog {
         asked.hand_over_rest(take);
     }
 
-    /// Whether each document is whole. In recovery, one that is not was never durable, and neither was its commit; so one that does not
-    /// check is read again, in case only the read was wrong.
+    /// Whether each document is whole. In recovery, a document that is not whole was never durable, and neither was its
+    /// commit. A document that does not check is therefore read again, in case only the read was wrong.
     ///
     /// # Errors
     /// When a file cannot be opened or read: then nothing is known.
@@ -256,9 +263,12 @@ impl DocLog {
         Ok(whole)
     }
 
-    /// Checks live documents in batches of one psync each. Reports what was wrong at open ([`DocLog::damage`]), with every call again, and
-    /// every document that cannot be read or does not check, or does not decompress to what its pointer says. `progress` gets the documents and payload
-    /// bytes of each batch.
+    /// Checks live documents in batches of one psync each. Reports:
+    ///
+    /// - the damage found at open ([`DocLog::damage`]), with every call again;
+    /// - every document that cannot be read, does not check, or does not decompress as its pointer says.
+    ///
+    /// `progress` gets the documents and payload bytes of each batch.
     pub fn verify(&self, live: &[DocPointer], report: &mut dyn FnMut(Error), progress: &mut dyn FnMut(u64, u64)) {
         self.damage.iter().for_each(|error| report(error.clone()));
         let mut left = live;
@@ -271,12 +281,13 @@ impl DocLog {
         }
     }
 
-    /// Writes these documents again, as they are and where they are, and puts their files on the list of the unflushed ones: then
-    /// the next flush makes them durable, also when an earlier one failed, in whatever process, and the system took their pages for clean
-    /// since. For recovery, before it makes durable what refers to them.
+    /// Writes these documents again, unchanged and in place, and adds their files to the unflushed ones. Then the next
+    /// flush makes the documents durable, even if an earlier flush failed, in any process, and the system has taken
+    /// their pages for clean since. Recovery calls this before it makes durable any reference to the documents.
     ///
     /// # Errors
-    /// When a document is not whole ([`Error::Corrupt`]), the store is read-only, or a file cannot be opened, read or written.
+    /// When a document is not whole ([`Error::Corrupt`]), the store is read-only, or a file cannot be opened, read or
+    /// written.
     pub fn rewrite(&self, pointers: &[DocPointer]) -> Result<()> {
         let mut pointers = pointers.to_vec();
         pointers.sort_unstable();
@@ -307,20 +318,22 @@ impl DocLog {
         file.map_or_else(|| self.file_of(segment), Ok)
     }
 
-    /// Reads each document once and checks it; what is not wanted is empty.
+    /// Reads each document once and checks it; a result without wanted content is empty.
     fn fetch(&self, pointers: &[DocPointer], wants: Wants) -> Vec<Result<Vec<u8>>> {
         let mut asked = self.ask(pointers, wants, true);
         read::fetch(&self.files, asked.documents());
         asked.finish()
     }
 
-    /// Begins to read documents, as [`DocLog::read_many`] does. What it reads goes on while the caller does something else, until it asks for it.
+    /// Begins to read documents as [`DocLog::read_many`] does. The reads go on while the caller does other work, until
+    /// the caller asks for the result.
     #[must_use]
     pub fn read_ahead(&self, pointers: &[DocPointer]) -> ReadAhead {
         ReadAhead::begin(self.ask(pointers, Wants::Document, true), self.psync().pio_max())
     }
 
-    /// As [`DocLog::read_ahead`], reading as it is said, and each document as it is stored: for a [`DocLog::mover`].
+    /// As [`DocLog::read_ahead`], with the reads of `how`, and each document in its stored form: for a
+    /// [`DocLog::mover`].
     #[must_use]
     pub fn read_stored(&self, pointers: &[DocPointer], how: Reads) -> ReadAhead {
         ReadAhead::begin(self.ask(pointers, Wants::Stored, how.direct), how.in_flight)
@@ -335,7 +348,7 @@ impl DocLog {
         for equal in same {
             let pointer = pointers[equal[0]];
             let wanted = segments.check(&pointer).map(|()| {
-                // What was just appended is in the page cache.
+                // A document that was just appended is in the page cache.
                 let source = segments.active_file(pointer.segment).map_or(Source::Sealed { direct }, Source::Open);
                 Wanted::new(self.files.table(), pointer, source, wants)
             });
@@ -345,8 +358,8 @@ impl DocLog {
         asked
     }
 
-    /// A committed version refers to this document: its bytes are live. Called once per version, in recovery too, with the seq of the
-    /// `commit` that names it.
+    /// Counts the bytes of this document as live, because a committed version refers to it. Called once per version, in
+    /// recovery too, with the seq of the `commit` that names the document.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when there can be no document at that place; nothing is counted then.
@@ -354,7 +367,7 @@ impl DocLog {
         self.segments.lock().retain(pointer, commit)
     }
 
-    /// Whether a segment can have these documents: it is there, and long enough.
+    /// Checks that a segment can have these documents: the segment exists and is long enough.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when it cannot.
@@ -362,28 +375,31 @@ impl DocLog {
         self.segments.lock().check_in(retained)
     }
 
-    /// As [`DocLog::retain`] for many documents of a segment, which are all that is pending there.
+    /// As [`DocLog::retain`] for many documents of a segment, which are all of its pending documents.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when they cannot be there; nothing is counted then.
+    /// [`Error::Corrupt`] when the documents cannot be there; nothing is counted then.
     pub fn retain_in(&self, retained: &Retained) -> Result<()> {
         self.segments.lock().retain_in(retained)
     }
 
-    /// No version will ever refer to any document that is pending: all of them were appended for what failed.
+    /// Abandons all pending documents: all of them were appended for operations that failed, so no version will ever
+    /// refer to them.
     pub fn abandon_pending(&self) {
         self.segments.lock().abandon_pending();
     }
 
-    /// No version refers to this document any more: its bytes are dead. Called once per version that was retained.
+    /// Counts the bytes of this document as dead, because no version refers to it any more. Called once per version
+    /// that was retained.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when its segment has fewer live bytes than that; nothing is counted then.
+    /// [`Error::Corrupt`] when the segment has fewer live bytes than that; nothing is counted then.
     pub fn drop_document(&self, pointer: &DocPointer) -> Result<()> {
         self.segments.lock().drop_document(pointer)
     }
 
-    /// Nothing refers any more to documents of a segment that take `bytes` there, with headers and padding: all of them are dead.
+    /// Counts `bytes` of a segment as dead, with headers and padding, because nothing refers to their documents any
+    /// more.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the segment has fewer live bytes than that; nothing is counted then.
@@ -391,7 +407,7 @@ impl DocLog {
         self.segments.lock().drop_in(segment, 0, bytes)
     }
 
-    /// No version will ever refer to this document, which was appended: its commit failed.
+    /// Abandons an appended document: its commit failed, so no version will ever refer to it.
     pub fn abandon(&self, pointer: &DocPointer) {
         self.segments.lock().abandon(pointer);
     }
@@ -402,29 +418,31 @@ impl DocLog {
         self.segments.lock().live()
     }
 
-    /// These segments stay, whatever is dead in them, and no others: older states of the table refer to them. So it is until this is called again, or the
-    /// table opened.
+    /// Pins these segments and no others: they stay even if dead, because older states of the table refer to them. The
+    /// pins last until the next call, or until the table is opened again.
     pub fn pin(&self, segments: &BTreeSet<SegmentId>) {
         self.segments.lock().pin(segments);
     }
 
-    /// Where a segment's file is.
+    /// The path of the file of a segment.
     #[must_use]
     pub fn path_of(&self, segment: SegmentId) -> PathBuf {
         self.files.path(segment)
     }
 
-    /// Last commit and bytes of each segment in which no document is live, and that is neither appended to any more nor pinned.
+    /// Last commit and size in bytes of each dead segment: no document in it is live, nothing more is appended to it,
+    /// and it is not pinned.
     #[must_use]
     pub fn dead(&self) -> Vec<(u64, u64)> {
         self.segments.lock().dead()
     }
 
-    /// Unlinks the segments that were dead in the image made last, are not pinned, and that no commit from the seq `oldest` on names. The caller has made the
-    /// checkpoint with that image durable, and knows that no reader needs a document that was dropped before it. Returns their numbers.
+    /// Unlinks segments and returns their numbers. A segment is unlinked if it was dead in the last image, is not
+    /// pinned, and is named by no commit with a seq of `oldest` or later. The caller has made the checkpoint with that
+    /// image durable. The caller also knows that no reader needs a document that was dropped before the image.
     ///
     /// # Errors
-    /// When a file cannot be removed; it is tried again by the next call.
+    /// When a file cannot be removed; the next call tries again.
     pub fn release_dead(&self, oldest: u64) -> Result<Vec<SegmentId>> {
         let mut dead = self.segments.lock().take_dead(oldest);
         dead.sort_unstable();
@@ -438,16 +456,16 @@ impl DocLog {
         Ok(dead)
     }
 
-    /// Unlinks every segment: the table is dropped. Nothing may be appended or read afterwards.
+    /// Unlinks every segment, because the table is dropped. Nothing may be appended or read afterwards.
     ///
     /// # Errors
-    /// When a file cannot be removed. [`DocLog::remove_table`] removes what is left.
+    /// When a file cannot be removed. [`DocLog::remove_table`] removes the remaining files.
     pub fn destroy(&self) -> Result<()> {
         let all = self.segments.lock().take_all();
         all.into_iter().try_for_each(|segment| self.files.remove(segment))
     }
 
-    /// Unlinks whatever files a table that is not open has: it was dropped before a crash.
+    /// Unlinks all files of a table that is not open, because the table was dropped before a crash.
     ///
     /// # Errors
     /// When the files cannot be listed or removed.
@@ -456,20 +474,21 @@ impl DocLog {
         files.list()?.into_iter().try_for_each(|segment| files.remove(segment))
     }
 
-    /// The segments as of now, for a checkpoint. What is retained must be flushed before the checkpoint is durable.
+    /// The current segments, for a checkpoint. Retained documents must be flushed before the checkpoint is durable.
     #[must_use]
     pub fn image(&self) -> DocImage {
         self.segments.lock().image()
     }
 
-    /// Room, by state.
+    /// Space by state.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.segments.lock().stats()
     }
 }
 
-/// How many documents, from the first on, are verified at once: those that are compressed are in memory until they are all read.
+/// Number of documents, from the first on, that are verified at once. Compressed documents stay in memory until all of
+/// the batch are read, so their bytes bound the number.
 fn verify_batch(live: &[DocPointer]) -> usize {
     let most = live.iter().take(VERIFY_BATCH).scan(0, |bytes: &mut u64, pointer| {
         *bytes = bytes.saturating_add(pointer.length.stored());

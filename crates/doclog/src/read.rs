@@ -1,17 +1,19 @@
 //! Reading documents, any number in one psync.
 //!
-//! 1. The documents are sorted by place. Those less than a block apart are read together, in windows of up to [`WINDOW_BYTES`] whose
-//!    ends are boundaries of sectors where the file is read directly; a large document is read in several windows. Sectors, not blocks: a
-//!    document that lies across two blocks mostly takes no more of them than one block has. Where a file system wants whole blocks, a
-//!    window is read with what is around it.
-//! 2. All windows are one psync; of a large one, windows of no more than [`BYTES_IN_FLIGHT`] are in memory at a time. A file is open while it is read: documents
-//!    may be in more segments than a process may have files open.
+//! 1. The documents are sorted by place. Documents less than a block apart are read together, in windows of up to
+//!    [`WINDOW_BYTES`]; a large document is read in several windows. Where the file is read directly, the ends of
+//!    windows are boundaries of sectors, not blocks, because a document across two blocks mostly takes no more sectors
+//!    than one block has. Where a file system wants whole blocks, a window is read with its surroundings.
+//! 2. All windows are one psync. Of a large psync, no more than [`BYTES_IN_FLIGHT`] of windows are in memory at a time.
+//!    A file is open only while it is read, because documents may be in more segments than a process may have files
+//!    open.
 //! 3. A completed window is cut into parts of documents. Every part is checksummed at once, and copied if its bytes are
-//!    wanted. When all parts are there, their checksums are combined and compared with the pointer's.
-//! 4. What is compressed is decompressed when all reads are done, and handed over by whoever asked. Who asks for it has each document that one window brings as soon as that
-//!    has come ([`fetch_as_they_come`]), while others are read.
+//!    wanted. When all parts are there, their checksums are combined and compared with that of the pointer.
+//! 4. Compressed documents are decompressed when all reads are done, by the thread that hands them over. A caller of
+//!    [`fetch_as_they_come`] gets each document of a single window on arrival, while others are read.
 //!
-//! Invariant: a document is handed out only when its header, its length and the checksum over identity and payload are the pointer's.
+//! Invariant: a document is handed out only when its header, its length and the checksum over identity and payload are
+//! those of the pointer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,30 +26,30 @@ use crate::files::{SegmentFiles, Source};
 use crate::format::{HEADER, check_header, identity_crc};
 use crate::{Compression, DocLength, DocPointer, Error, Result, SegmentId};
 
-/// Most bytes of one read.
+/// Maximum size of one read, in bytes.
 const WINDOW_BYTES: u64 = 1 << 20;
-/// Most bytes in flight: what a read needs of memory beside the documents it returns.
+/// Maximum number of bytes in flight: the memory of a read, apart from the documents returned.
 pub(crate) const BYTES_IN_FLIGHT: u64 = 8 << 20;
-/// Most segments whose files are opened for one call before the first of them is closed.
+/// Maximum number of segments whose files are opened for one call before the first of them is closed.
 const OPEN_AT_ONCE: usize = 64;
 
 const _: () = assert!(WINDOW_BYTES.is_multiple_of(SECTOR as u64));
 
-/// What is wanted of a document.
+/// The content wanted of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
-    /// Whether it checks.
+    /// Only whether the document checks.
     Check,
-    /// Whether it checks, and decompresses to as many bytes as it should.
+    /// Whether the document checks, and decompresses to the right number of bytes.
     Meaning,
-    /// Its bytes as they are stored.
+    /// The stored bytes.
     Stored,
-    /// It.
+    /// The document.
     Document,
 }
 
 impl Wants {
-    /// Whether it takes the bytes of a document of this length.
+    /// Whether the bytes of a document of this length are needed.
     fn payload_of(self, length: DocLength) -> bool {
         match self {
             Self::Check => false,
@@ -62,23 +64,22 @@ pub(crate) struct Wanted {
     table: u32,
     pointer: DocPointer,
     source: Source,
-    /// What is wanted of it.
     wants: Wants,
-    /// The payload, as it is stored, if anything is wanted of it.
+    /// The stored payload, if its content is wanted.
     payload: Vec<u8>,
     header: [u8; HEADER],
-    /// Checksum of the whole, when it came in one window.
+    /// Checksum of the whole document, if one window held all of it.
     whole: Option<u32>,
     /// Checksums of parts of the payload: offset in it, bytes, CRC.
     parts: Vec<(u64, usize, u32)>,
-    /// What keeps it from being whole.
+    /// The failure that keeps the document from being whole.
     failure: Option<Error>,
-    /// Whether all of it came in one window.
+    /// Whether one window held all of the document.
     came_at_once: bool,
     is_handed_over: bool,
 }
 
-/// A part of a file that is read at once, and the documents that have bytes in it.
+/// A part of a file that is read at once, and the documents with bytes in that part.
 pub(crate) struct Window {
     pub(crate) segment: SegmentId,
     pub(crate) source: Source,
@@ -86,7 +87,8 @@ pub(crate) struct Window {
     pub(crate) documents: Range<usize>,
 }
 
-/// Bits of a request's tag that say how many bytes before its window it begins; the others are the number of the window.
+/// Bits of a request's tag for the number of bytes by which the request begins before its window. The other bits are
+/// the number of the window.
 const LEAD_BITS: u32 = 12;
 
 const _: () = assert!(BLOCK <= 1 << LEAD_BITS);
@@ -108,7 +110,7 @@ impl Wanted {
         }
     }
 
-    /// Whether it is known what becomes of it, while others may still be read.
+    /// Whether the outcome of this document is known, while others may still be read.
     fn is_ready(&self) -> bool {
         !self.is_handed_over && (self.came_at_once || self.failure.is_some())
     }
@@ -122,7 +124,7 @@ impl Wanted {
         self.pointer.offset..self.pointer.offset + HEADER as u64 + self.pointer.length.stored()
     }
 
-    /// Takes the bytes that a window has of this document.
+    /// Takes the bytes of this document from a window.
     fn take(&mut self, start: u64, bytes: &[u8]) {
         let place = self.place();
         let payload = place.start + HEADER as u64;
@@ -158,7 +160,7 @@ impl Wanted {
         identity_crc(self.table, pointer.segment, pointer.offset, pointer.length)
     }
 
-    /// The checksum of identity and payload, of what has come.
+    /// The checksum of identity and payload, computed from the parts.
     fn checksum(&mut self) -> u32 {
         if let Some(whole) = self.whole {
             return whole;
@@ -174,7 +176,7 @@ impl Wanted {
         crc
     }
 
-    /// What was wanted of it, when everything about the document is right. Once.
+    /// The wanted content, provided everything about the document is right. Called once.
     pub(crate) fn finish(&mut self, files: &SegmentFiles) -> Result<Vec<u8>> {
         self.is_handed_over = true;
         if let Some(failure) = self.failure.take() {
@@ -219,7 +221,7 @@ fn offset_in(offset: u64, start: u64) -> usize {
     usize::try_from(offset - start).expect("documents and windows are bounded")
 }
 
-/// Reads all documents, which are sorted by place and no two of which are the same.
+/// Reads all documents, which are sorted by place and distinct.
 pub(crate) fn fetch(files: &Arc<SegmentFiles>, documents: &mut [Wanted]) {
     let (windows, psync) = (plan(documents, BLOCK as u64), files.psync());
     let total: u64 = windows.iter().map(Window::buffer_bytes).sum();
@@ -240,10 +242,10 @@ pub(crate) fn fetch(files: &Arc<SegmentFiles>, documents: &mut [Wanted]) {
     }
 }
 
-/// Documents that are not worth a stream: what one lookup needs.
+/// So few documents are not worth a stream: one lookup needs no more.
 const FEW: usize = 2;
 
-/// Reads all documents, and hands over each that came in one window when it has.
+/// Reads all documents, and hands over each document of a single window on arrival.
 pub(crate) fn fetch_as_they_come(
     files: &Arc<SegmentFiles>, asked: &mut Asked, in_flight: usize, take: &mut dyn FnMut(usize, Result<Vec<u8>>),
 ) {
@@ -290,14 +292,14 @@ impl Opener {
 }
 
 impl Window {
-    /// Most bytes of the buffer that it is read into: the blocks that it lies in.
+    /// Maximum size of the buffer for the window: the blocks that contain it.
     pub(crate) const fn buffer_bytes(&self) -> u64 {
         let block = BLOCK as u64;
         self.bytes.end.next_multiple_of(block) - self.bytes.start / block * block
     }
 
-    /// The read of this window, which is number `number`, in whole units of the file; into a buffer that another read has left if it is of
-    /// the right length.
+    /// The read of this window, the window `number`, in whole units of the file. The read reuses the buffer of another
+    /// read if that has the right length.
     pub(crate) fn request(&self, file: &File, number: usize, spare: Option<Buffer>) -> Request {
         let unit = file.unit() as u64;
         let lead = self.bytes.start % unit;
@@ -307,7 +309,7 @@ impl Window {
         Request::read(file, start, buffer, (number as u64) << LEAD_BITS | lead)
     }
 
-    /// Nothing of it can be read.
+    /// Fails all documents of the window, because nothing of it can be read.
     pub(crate) fn fail(&self, documents: &mut [Wanted], why: &Error) {
         for document in &mut documents[self.documents.clone()] {
             document.failure.get_or_insert_with(|| why.clone());
@@ -324,7 +326,7 @@ pub(crate) fn deliver<'a>(
     let buffer = completion.buffer.as_deref().unwrap_or_default();
     let (read, failure) = match &completion.result {
         Ok(()) => (buffer.len(), None),
-        // The last block of a file may be short; what is missing of a document is found below.
+        // The last block of a file may be short; missing bytes of a document are found below.
         Err(error @ psync::Error::ShortRead { got, .. }) => {
             (usize::try_from(*got).unwrap_or(0).min(buffer.len()), Some(error))
         }
@@ -351,8 +353,8 @@ fn missing(files: &SegmentFiles, pointer: &DocPointer, end: u64, have: u64) -> E
     Error::corrupt(&files.path(pointer.segment), pointer.offset, "length of the file", expected, found)
 }
 
-/// Windows that cover all documents, and up to `gap` bytes between two of them. Every byte of a document is in exactly one of the
-/// windows that name the document.
+/// Windows that cover all documents, and up to `gap` bytes between two of them. Every byte of a document is in exactly
+/// one of the windows that name the document.
 pub(crate) fn plan(documents: &[Wanted], gap: u64) -> Vec<Window> {
     let mut windows: Vec<Window> = Vec::new();
     for (index, document) in documents.iter().enumerate() {
@@ -388,7 +390,7 @@ mod tests {
     use crate::format::ALIGNMENT;
     use crate::{DocLength, SegmentId};
 
-    /// Documents at these gaps and of these lengths, some where others are, as damaged pointers have it.
+    /// Documents at these gaps and of these lengths, some of them overlapping, as with damaged pointers.
     fn documents(direct: bool, places: &[(u64, u64, bool)]) -> Vec<Wanted> {
         let mut offset = 0;
         let wanted = places.iter().map(|&(gap, length, overlap)| {
@@ -468,7 +470,7 @@ mod tests {
         psync.run_all(vec![written]).expect("written");
         let direct = files.open(SegmentId(1), &Source::Sealed { direct: true }).expect("opens");
         assert!(direct.unit() > 1);
-        // Windows that know nothing of units, the second of which is the end of one document and all of another.
+        // Windows without regard to units; the second is the end of one document and all of another.
         let mut documents =
             pointers.map(|pointer| Wanted::new(1, pointer, Source::Open(file.clone()), Wants::Document));
         let window =

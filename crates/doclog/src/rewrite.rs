@@ -1,12 +1,14 @@
-//! Writing documents again as they are.
+//! Writing documents again, unchanged.
 //!
-//! After a failed flush the system may hold pages as clean that never reached the device: reads see them, and no later flush
-//! writes them. Writing the same bytes to the same place makes them dirty again.
+//! After a failed flush the system may hold pages as clean that never reached the device: reads see them, and no later
+//! flush writes them. Writing the same bytes to the same place makes the pages dirty again.
 //!
-//! 1. The documents are sorted by place and cut into windows, as for reading, but a window holds nothing besides documents of the
-//!    call and their padding: what others append at the same time is not touched.
-//! 2. Windows go in batches of up to [`BATCH_BYTES`], twice. The first time every document is checked, so that one that is not whole is an error and
-//!    not made durable in silence. The second time one psync reads a batch through the page cache, and one writes it back, if it is what was checked.
+//! 1. The documents are sorted by place and cut into windows, as for reading. Here a window holds only documents of the
+//!    call and their padding, so concurrent appends are not touched.
+//! 2. Windows go in batches of up to [`BATCH_BYTES`], in two passes.
+//!    The first pass checks every document, so that a damaged document is an error and is not made durable in silence.
+//!    In the second pass, one psync reads a batch through the page cache, and one writes the batch back, provided the
+//!    bytes are those checked.
 //!
 //! Invariant: no byte of a file changes.
 
@@ -17,12 +19,12 @@ use crate::format::ALIGNMENT;
 use crate::read::{self, Wanted, Window};
 use crate::{Error, Result};
 
-/// Most bytes of a batch, all of which are in memory.
+/// Maximum size of a batch, in bytes, all of which are in memory.
 const BATCH_BYTES: u64 = 16 << 20;
-/// Most windows of a batch.
+/// Maximum number of windows of a batch.
 const BATCH_WINDOWS: usize = 1024;
 
-/// Writes documents again, which are sorted by place and no two of which are the same, in files that are not open for direct I/O.
+/// Writes documents again, which are sorted by place and distinct, in files that are not open for direct I/O.
 pub(crate) fn rewrite(files: &SegmentFiles, mut documents: Vec<Wanted>) -> Result<()> {
     let windows = read::plan(&documents, ALIGNMENT as u64 - 1);
     let mut checksums = Vec::with_capacity(windows.len());
@@ -52,7 +54,8 @@ pub(crate) fn rewrite(files: &SegmentFiles, mut documents: Vec<Wanted>) -> Resul
     })
 }
 
-/// Reads windows and hands them over, a batch at a time: the number of its first window, and what was read of each.
+/// Reads windows and hands them over, a batch at a time: the number of the first window of the batch, and the bytes of
+/// each window.
 fn in_batches(
     files: &SegmentFiles, windows: &[Window], mut take: impl FnMut(usize, Vec<Completion>) -> Result<()>,
 ) -> Result<()> {
@@ -73,7 +76,7 @@ fn checksum_of(read: &Completion) -> u32 {
     checksum::crc32c(read.buffer.as_deref().unwrap_or_default())
 }
 
-/// Windows of the next batch: at least one.
+/// Number of windows of the next batch: at least one.
 fn batch(windows: &[Window]) -> usize {
     let mut bytes = 0;
     let fits = windows.iter().take(BATCH_WINDOWS).take_while(|window| {

@@ -1,7 +1,7 @@
-//! Documents of a segment that are found by what they are, where everything that led to them is lost.
+//! Search for documents of a segment by their headers, when all references to them are lost.
 //!
-//! A document begins at a multiple of [`ALIGNMENT`] with a header that says what it is, and its checksum covers its place: so what is found and checks was written there.
-//! It may have died since.
+//! A document begins at a multiple of [`ALIGNMENT`] with a header that identifies it, and its checksum covers its
+//! place. A document that is found and checks was therefore written there. The document may have died since.
 
 use psync::{Buffer, Request};
 
@@ -9,14 +9,15 @@ use crate::format::{ALIGNMENT, HEADER, check_header, identity_crc, pointer_of_he
 use crate::{Content, DocLength, DocLog, DocPointer, Result, SegmentId};
 use space::FileStore;
 
-/// Bytes that are searched at a time; the next ones begin a document's length before their end.
+/// Bytes that are searched at a time; consecutive windows overlap by the length of a document.
 const WINDOW: u64 = 4 << 20;
 
 impl DocLog {
-    /// The documents in the file of a segment that have `length` bytes, are not compressed, and check, in the order of their places, whether anything refers to them or not. What cannot be read is passed over.
+    /// Finds the documents in the file of a segment that have `length` bytes, are not compressed, and check. They are
+    /// in the order of their places, whether anything refers to them or not. Unreadable parts are passed over.
     ///
     /// # Errors
-    /// When there is no such file, or it cannot be opened.
+    /// When there is no such file, or the file cannot be opened.
     pub fn find_by_length(&self, segment: SegmentId, length: u64) -> Result<Vec<(DocPointer, Vec<u8>)>> {
         let file = self.file_of(segment)?;
         let (end, stored, plain) = (file.len()?, stored_bytes(length), DocLength::from_bits(length));
@@ -48,7 +49,7 @@ impl DocLog {
     }
 }
 
-/// The tables that have segments of that content, rising.
+/// The tables with segments of that content, ascending.
 ///
 /// # Errors
 /// When files cannot be listed.
@@ -73,7 +74,7 @@ mod tests {
     fn documents_of_a_length_are_found_wherever_they_are() {
         let store = FileStore::open(SimDisk::new(1).psync(), Path::new("/db"), false).expect("opens");
         let log = DocLog::open(&store, 7, &DocImage::default(), 32 << 20).expect("opens");
-        // More than two windows; the documents looked for lie at any distance, also across their ends.
+        // More than two windows. The searched documents lie at any distance, also across the ends of windows.
         let values: Vec<Vec<u8>> = (0..4000_usize)
             .map(|number| {
                 vec![

@@ -1,17 +1,20 @@
-//! The segments of a table: where the next document goes and how much of each is live. No I/O happens here.
+//! The segments of a table: the place of the next document, and the live bytes of each segment. No I/O happens here.
 //!
-//! 1. Documents go to the active segment of their [`Lane`]. One that takes more than half a segment gets a segment of its own, so that the active
-//!    one is not closed half full.
-//! 2. Where a new file is needed, `reserve` stops; the caller makes it, outside the lock, offers it as a spare and goes on.
-//! 3. A document that was appended in this life is pending until it is retained or abandoned. It keeps its segment from being released.
-//! 4. A segment is released when it was sealed, as one in which everything is dead is by the next image, without live bytes and without pending documents at the time of the last image: after the
-//!    checkpoint that keeps the image, recovery has no use for it. What is kept of the log may name its documents still: of each segment
-//!    the last commit is known that does.
+//! 1. Documents go to the active segment of their [`Lane`]. A document larger than half a segment gets a segment of its
+//!    own, so that the active segment is not closed half full.
+//! 2. When a new file is needed, `reserve` stops. The caller makes the file outside the lock, offers it as a spare and
+//!    goes on.
+//! 3. A document that was appended since open is pending until it is retained or abandoned. A pending document keeps
+//!    its segment from being released.
+//! 4. A segment is released if, at the last image, it was sealed and had neither live bytes nor pending documents. An
+//!    image seals an active segment in which everything is dead. After the checkpoint that keeps the image, recovery
+//!    has no use for the segment. The kept log may still name its documents, so the last commit that names one is
+//!    recorded per segment.
+//! 5. A **pinned** segment has documents of an older state to which the table may be rolled back. The segment stays,
+//!    dead or not. Its dead bytes count neither as garbage nor as space that a checkpoint could release.
 //!
-//! 5. A segment that is **pinned** has documents of an older state that somebody may go back to. It stays, dead or not, and what is dead in it counts neither as
-//!    garbage nor as something that a checkpoint could release.
-//!
-//! Invariant: reserved ranges of a segment are disjoint, and a failed append's range is only given out again when it was the last.
+//! Invariant: reserved ranges of a segment are disjoint, and the range of a failed append is given out again only if it
+//! was the last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,40 +25,42 @@ use crate::files::SegmentFiles;
 use crate::format::{ALIGNMENT, HEADER};
 use crate::{DocImage, DocLength, DocPointer, Error, Result, SegmentId, SegmentImage};
 
-/// Room of a document log.
+/// Space of a document log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Bytes of all segments, with what is dead or reserved in them.
+    /// Bytes of all segments, including dead and reserved ones.
     pub bytes: u64,
     /// Bytes of retained documents, with headers and padding.
     pub live_bytes: u64,
     /// Bytes of pinned segments that are not live: older states hold them.
     pub pinned_bytes: u64,
-    /// Documents appended in this life and neither retained nor abandoned.
+    /// Documents appended since open and neither retained nor abandoned.
     pub pending_documents: u64,
 }
 
-/// What is appended together. Documents that were moved have lived long, and will likely live on: they share no segment with new ones.
+/// The class of documents that are appended together. Relocated documents have lived long and will likely live on, so
+/// they share no segment with new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// What is new.
+    /// New documents.
     New,
-    /// What was moved out of other segments. Whoever moves it flushes it: no commit has to wait for that.
+    /// Documents relocated from other segments. Their mover flushes them, so no commit has to wait for that.
     Moved,
 }
 
-/// How full a segment is.
+/// The usage of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// The segment.
     pub segment: SegmentId,
-    /// Its bytes, with what is dead or reserved in it; of one that is pinned only those that live, for there is nothing else to be had.
+    /// Bytes of the segment, including dead and reserved ones. For a pinned segment only the live bytes, because
+    /// nothing else can be gained.
     pub bytes: u64,
     /// Bytes of retained documents, with headers and padding.
     pub live_bytes: u64,
-    /// Whether it gets no more documents, and none that it got waits for being retained.
+    /// Whether the segment gets no more documents and has none pending.
     pub is_settled: bool,
 }
 
@@ -64,9 +69,9 @@ pub struct Usage {
 pub struct Retained {
     /// The segment.
     pub segment: SegmentId,
-    /// Their bytes, with headers and padding.
+    /// Bytes of the documents, with headers and padding.
     pub bytes: u64,
-    /// Where the last of them ends.
+    /// End of the last of the documents.
     pub end: u64,
 }
 
@@ -84,7 +89,8 @@ impl Retained {
         }
     }
 
-    /// What brings segments with so many live bytes `now` to where they were `then`: what lives again, and the bytes of segments that are dead.
+    /// The change from live bytes `now` per segment to the live bytes of `then`: the documents to retain again, and the
+    /// dead bytes per segment.
     #[must_use]
     pub fn difference(now: &BTreeMap<SegmentId, u64>, then: &[Self]) -> (Vec<Self>, Vec<(SegmentId, u64)>) {
         let mut dead = now.clone();
@@ -101,7 +107,7 @@ impl Retained {
     }
 }
 
-/// What is known of a segment.
+/// The state of a segment.
 #[derive(Debug, Default)]
 struct Segment {
     /// Bytes reserved, or found in the file at open.
@@ -109,7 +115,7 @@ struct Segment {
     /// End of the last document that was ever retained.
     retained_end: u64,
     live_bytes: u64,
-    /// Seq of the last commit that names a document in it.
+    /// Seq of the last commit that names a document of the segment.
     last_commit: u64,
     /// Offsets of pending documents.
     pending: BTreeSet<u64>,
@@ -132,7 +138,7 @@ pub(crate) struct Reservation {
     pub(crate) file: File,
     pub(crate) offset: u64,
     pub(crate) end: u64,
-    /// Whether nobody else can reserve room in the segment.
+    /// Whether the segment has no room for other reservations.
     pub(crate) alone: bool,
 }
 
@@ -144,16 +150,17 @@ pub(crate) struct Segments {
     segment_bytes: u64,
     next: SegmentId,
     all: BTreeMap<SegmentId, Segment>,
-    /// The segment of each lane that is not sealed, and its file for appending.
+    /// The unsealed segment of each lane, and its file for appending.
     active: [Option<(SegmentId, File)>; 2],
-    /// Files that were made for a segment and are not used yet.
+    /// Files made for a segment and not used yet.
     spare: Vec<(SegmentId, File)>,
     /// Files written since the log last took them.
     unflushed: BTreeMap<SegmentId, File>,
 }
 
 impl Segments {
-    /// The segments as `image` and the files tell of them, all sealed; `found` are the files and their lengths. Also what is wrong with them.
+    /// The segments as `image` and the files describe them, all sealed, and their damage. `found` are the files and
+    /// their lengths.
     pub(crate) fn new(
         files: Arc<SegmentFiles>, segment_bytes: u64, image: &DocImage, found: &[(SegmentId, u64)],
     ) -> (Self, Vec<Error>) {
@@ -190,7 +197,7 @@ impl Segments {
         (segments, damage)
     }
 
-    /// Reserves room for a document of this length; false where that takes another file.
+    /// Reserves room for a document of this length; `false` if that needs another file.
     pub(crate) fn reserve(&mut self, length: DocLength, lane: Lane, reserved: &mut Vec<Reservation>) -> bool {
         let bytes = length.room();
         let alone = bytes > self.segment_bytes / 2;
@@ -208,7 +215,7 @@ impl Segments {
         true
     }
 
-    /// The segment with room for so many bytes, if there is one or a file to make one of.
+    /// The segment with room for `bytes` bytes, if there is one, or a spare file for one.
     fn place(&mut self, bytes: u64, alone: bool, lane: Lane) -> Option<(SegmentId, File)> {
         if alone {
             return self.spare.pop();
@@ -231,7 +238,7 @@ impl Segments {
         self.active.iter().flatten().any(|(id, _)| *id == segment)
     }
 
-    /// What is appended from here on goes to other segments than those with something in them.
+    /// Seals the active segments with content; later appends go to other segments.
     pub(crate) fn seal(&mut self) {
         for (id, file) in std::mem::take(&mut self.active).into_iter().flatten() {
             if self.all.get(&id).is_none_or(|segment| segment.end == 0) {
@@ -241,7 +248,7 @@ impl Segments {
         }
     }
 
-    /// How full each segment is.
+    /// The usage of each segment.
     pub(crate) fn usage(&self) -> Vec<Usage> {
         let usage = self.all.iter().map(|(&id, segment)| Usage {
             segment: id,
@@ -255,7 +262,8 @@ impl Segments {
     /// The number of a segment whose file is about to be made.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when there is none: numbers are counted up, so somebody has put a file there with a number that no segment ever had.
+    /// [`Error::Corrupt`] when there is none. Numbers are counted up, so a file with a number that no segment ever had
+    /// was put there from outside.
     pub(crate) fn number(&mut self) -> Result<SegmentId> {
         let number = SegmentId(self.next.0.max(1));
         let Some(next) = number.0.checked_add(1) else {
@@ -271,15 +279,15 @@ impl Segments {
         self.spare.push((segment, file));
     }
 
-    /// Everything reserved is written.
+    /// Notes everything reserved as written.
     pub(crate) fn written(&mut self, reserved: Vec<Reservation>) {
         for reservation in reserved {
             self.unflushed.insert(reservation.segment, reservation.file);
         }
     }
 
-    /// What was reserved will not be used. Room at the end of a segment is given out again, so that attempts on a full disk do
-    /// not add up.
+    /// Gives back room that will not be used. Room at the end of a segment is given out again, so that attempts on a
+    /// full disk do not add up.
     pub(crate) fn give_back(&mut self, reserved: Vec<Reservation>) {
         for reservation in reserved.into_iter().rev() {
             let Some(segment) = self.all.get_mut(&reservation.segment) else {
@@ -297,12 +305,12 @@ impl Segments {
         }
     }
 
-    /// A file that the next flush includes.
+    /// Adds a file to the next flush.
     pub(crate) fn note_unflushed(&mut self, segment: SegmentId, file: File) {
         self.unflushed.entry(segment).or_insert(file);
     }
 
-    /// The file of a segment that is open for writing, if it is.
+    /// The file of a segment that is open for writing, if there is one.
     pub(crate) fn writable_file(&self, segment: SegmentId) -> Option<File> {
         self.unflushed.get(&segment).cloned().or_else(|| self.active_file(segment))
     }
@@ -311,12 +319,12 @@ impl Segments {
         std::mem::take(&mut self.unflushed).into_values().collect()
     }
 
-    /// The file of an active segment, if it is one: what was just appended is in the page cache.
+    /// The file of a segment, if the segment is active: a document that was just appended is in the page cache.
     pub(crate) fn active_file(&self, segment: SegmentId) -> Option<File> {
         self.active.iter().flatten().find(|(id, _)| *id == segment).map(|(_, file)| file.clone())
     }
 
-    /// Whether there can be a document where the pointer leads.
+    /// Checks that there can be a document at the place of the pointer.
     pub(crate) fn check(&self, pointer: &DocPointer) -> Result<()> {
         let wrong = |what, expected: String, found: String| {
             let file = self.files.path(pointer.segment);
@@ -352,7 +360,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Whether a segment can have the documents that `retained` counts.
+    /// Checks that a segment can have the documents that `retained` counts.
     pub(crate) fn check_in(&self, retained: &Retained) -> Result<()> {
         let wrong = |expected: String, found: String| {
             let path = self.files.path(retained.segment);
@@ -368,7 +376,8 @@ impl Segments {
         Ok(())
     }
 
-    /// The documents of a segment that `retained` counts are retained, all at once; those that were pending in it are among them.
+    /// Retains the documents of a segment that `retained` counts, all at once; the pending documents of the segment are
+    /// among them.
     pub(crate) fn retain_in(&mut self, retained: &Retained) -> Result<()> {
         self.check_in(retained)?;
         if let Some(segment) = self.all.get_mut(&retained.segment) {
@@ -388,7 +397,7 @@ impl Segments {
         self.drop_in(pointer.segment, pointer.offset, pointer.stored_bytes())
     }
 
-    /// So many bytes of a segment are dead; `at` is where the first of them are, for errors.
+    /// Counts `bytes` of a segment as dead; `at` is the place of the first of them, for errors.
     pub(crate) fn drop_in(&mut self, id: SegmentId, at: u64, bytes: u64) -> Result<()> {
         let live = self.all.get(&id).map_or(0, |segment| segment.live_bytes);
         match self.all.get_mut(&id) {
@@ -409,7 +418,7 @@ impl Segments {
     }
 
     pub(crate) fn image(&mut self) -> DocImage {
-        // One in which all is dead would keep its space until it is full, which on a full disk is never.
+        // A segment in which everything is dead would keep its space until it is full, which on a full disk is never.
         for active in &mut self.active {
             active.take_if(|(id, _)| self.all.get(id).is_some_and(|segment| segment.end > 0 && segment.is_dead()));
         }
@@ -429,14 +438,14 @@ impl Segments {
         all.filter(|(_, bytes)| *bytes > 0).collect()
     }
 
-    /// Last commit and bytes of each sealed segment without anything live in it.
+    /// Last commit and size of each sealed segment without live or pending documents that is not pinned.
     pub(crate) fn dead(&self) -> Vec<(u64, u64)> {
         let is_dead = |id: SegmentId, segment: &Segment| !self.is_active(id) && segment.is_dead() && !segment.pinned;
         let dead = self.all.iter().filter(|(id, segment)| is_dead(**id, segment));
         dead.map(|(_, segment)| (segment.last_commit, segment.end)).collect()
     }
 
-    /// Takes out the segments that no commit from `oldest` on names, and nothing else, and spares.
+    /// Takes out the dead segments that no commit from `oldest` on names, and all spares.
     pub(crate) fn take_dead(&mut self, oldest: u64) -> Vec<SegmentId> {
         let is_free = |segment: &Segment| segment.dead_in_image && segment.last_commit < oldest && !segment.pinned;
         let dead = self.all.iter().filter(|(_, segment)| is_free(segment));
@@ -449,18 +458,18 @@ impl Segments {
         dead
     }
 
-    /// These segments are pinned, and no others.
+    /// Pins these segments, and no others.
     pub(crate) fn pin(&mut self, segments: &BTreeSet<SegmentId>) {
         self.all.iter_mut().for_each(|(id, segment)| segment.pinned = segments.contains(id));
     }
 
-    /// A dead segment that could not be unlinked is tried again.
+    /// Puts back a dead segment that could not be unlinked, for another try.
     pub(crate) fn put_back(&mut self, segment: SegmentId) {
         let segment = self.all.entry(segment).or_default();
         segment.dead_in_image = true;
     }
 
-    /// Takes everything out.
+    /// Takes out all segments and spares.
     pub(crate) fn take_all(&mut self) -> Vec<SegmentId> {
         let spare = self.spare.drain(..).map(|(id, _)| id);
         let all = std::mem::take(&mut self.all);
@@ -475,7 +484,7 @@ impl Segments {
             stats.segments += 1;
             stats.bytes += segment.end;
             stats.live_bytes += segment.live_bytes;
-            // Of a file that is short or missing more lives than there is.
+            // A short or missing file has more live bytes than bytes.
             stats.pinned_bytes += if segment.pinned { segment.end.saturating_sub(segment.live_bytes) } else { 0 };
             stats.pending_documents += segment.pending.len() as u64;
         }

@@ -1,12 +1,14 @@
-//! Files that are written long before anything refers to what is in them, as those of a load: how many there will be, nobody knows.
+//! Files that are written long before anything refers to their content, as those of a load, whose number is unknown in
+//! advance.
 //!
-//! Invariant: a file that is not among them any more, and was not taken, was flushed behind the write that it was added for.
+//! Invariant: a file that is no longer among them, and was not taken, was flushed after the write for which the file
+//! was added.
 
 use psync::{File, Psync, Request};
 
 use crate::Result;
 
-/// More than so many are flushed, all in one psync, and closed.
+/// If there are more files than this, all are flushed in one psync and closed.
 const FILES_MAX: usize = 32;
 
 /// Files to be flushed, a bounded number of them.
@@ -14,10 +16,11 @@ const FILES_MAX: usize = 32;
 pub struct Unflushed(Vec<File>);
 
 impl Unflushed {
-    /// These were written, and will be flushed by whoever takes them; or now, together with all others, where there are many.
+    /// Adds written files. The caller of `take` flushes them; if there are too many, they are flushed now, together
+    /// with all others.
     ///
     /// # Errors
-    /// When a flush fails: then what is in the files may be lost for good.
+    /// When a flush fails: then the content of the files may be lost for good.
     pub fn add(&mut self, psync: &Psync, written: impl IntoIterator<Item = File>) -> Result<()> {
         for file in written {
             if !self.0.contains(&file) {
@@ -32,7 +35,7 @@ impl Unflushed {
         Ok(())
     }
 
-    /// What is to be flushed still.
+    /// Takes the files that still have to be flushed.
     #[must_use]
     pub fn take(&mut self) -> Vec<File> {
         std::mem::take(&mut self.0)

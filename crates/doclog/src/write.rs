@@ -1,18 +1,19 @@
 //! Writing documents into the room reserved for them.
 //!
-//! 1. Bytes that lie next to each other become pieces of up to [`PIECE_BYTES`].
-//! 2. Few pieces are handed over together when all are there, as one psync; of many, no more than [`PIECES_IN_FLIGHT`] are in memory at a
-//!    time, and those that are full are written while the next ones are filled.
+//! 1. Adjacent bytes become pieces of up to [`PIECE_BYTES`].
+//! 2. Few pieces are handed over together when all are there, as one psync. Of many pieces, no more than
+//!    [`PIECES_IN_FLIGHT`] are in memory at a time; full pieces are written while the next ones are filled.
 
 use psync::{Buffer, Completion, File, Psync, Request, Stream};
 
 use crate::Result;
 
-/// Most bytes of one write.
+/// Maximum size of one write, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// The first write of an append whose length nobody knows: the next ones are twice as long each. Most such appends are short, and memory has to be made zero.
+/// Size of the first write of an append of unknown length; each next write is twice as long. Most such appends are
+/// short, and zeroing the memory takes time.
 const FIRST_PIECE_BYTES: usize = 64 << 10;
-/// Most writes in flight: what an append needs of memory beside its documents.
+/// Maximum number of writes in flight: the memory of an append, apart from its documents.
 const PIECES_IN_FLIGHT: usize = 4;
 
 /// Bytes that will be written at a place.
@@ -26,9 +27,9 @@ struct Piece {
 /// Collects the pieces of a call.
 pub(crate) struct Writer<'a> {
     psync: &'a Psync,
-    /// How many bytes are to come, if that is known, to choose the length of pieces by.
+    /// Number of bytes still to come, if known, which decides the size of pieces.
     expected: Option<u64>,
-    /// The next piece of those whose number is not known.
+    /// Size of the next piece if the total is unknown.
     next_bytes: usize,
     piece: Option<Piece>,
     gathered: Vec<Request>,
@@ -106,7 +107,7 @@ impl<'a> Writer<'a> {
         {
             self.take(completion);
         }
-        // After a failure the rest is not written: the room is given back.
+        // After a failure the remaining pieces are not written, because the room is given back.
         if let Some(stream) = &mut self.stream
             && self.outcome.is_ok()
         {
@@ -121,7 +122,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A buffer of so many bytes, whatever is in it.
+    /// A buffer of `bytes` bytes, with any content.
     fn buffer(&mut self, bytes: usize) -> Buffer {
         match self.spare.pop() {
             Some(mut buffer) if buffer.len() >= bytes => {
@@ -132,7 +133,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Everything is written that was put.
+    /// Waits until all bytes that were put are written.
     pub(crate) fn finish(mut self) -> Result<()> {
         if let Some(piece) = self.piece.take() {
             self.close(piece);

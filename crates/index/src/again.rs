@@ -1,28 +1,29 @@
-//! What has to be looked at again, by another pass of the same batch or by a later batch.
+//! Leaves and nodes that need another look, by another pass of the same batch or by a later batch.
 //!
-//! 1. A leaf or node that is nearly empty and has no neighbour under its parent waits for its parent to be joined: the next
-//!    pass rewrites it, and finds neighbours.
-//! 2. A leaf that is little more than tombstones which may not go yet, because their commits may be applied again
-//!    ([`crate::merge`]), waits for the batch that ends this ([`crate::Batch::through`]).
+//! 1. A leaf or node that is nearly empty and has no neighbour under its parent waits until its parent is joined. The
+//!    next pass rewrites the leaf or node, and finds neighbours.
+//! 2. A leaf of little more than tombstones that have to stay, because their commits may be applied again
+//!    ([`crate::merge`]), waits for the batch that ends this condition ([`crate::Batch::through`]).
 //!
-//! This is in memory only and nothing rests on it but space. What waits in the second way is not lost in a crash: the
-//! commits are applied again then.
+//! This state is in memory only, and only the use of space depends on it. A crash loses no leaf of the second kind,
+//! because the commits are applied again then.
 
 use std::collections::BTreeMap;
 
 use crate::{Batch, Operation, Seq, Update};
 
-/// Beyond so many, leaves wait until they are touched.
+/// Most waiting leaves. Further leaves wait until they are touched.
 const KEYS_MAX: usize = 1 << 16;
 
-/// Lower bounds of what has to be looked at again, and everything through which seq has to be in the tree by then.
+/// Lower bounds of the leaves and nodes to look at again, each with the seq through which every commit has to be in the
+/// tree by then.
 #[derive(Clone, Debug, Default)]
 pub struct Again {
     keys: BTreeMap<Vec<u8>, Seq>,
 }
 
 impl Again {
-    /// `low` has to be looked at when everything through `from` is in the tree.
+    /// Notes that `low` has to be looked at when everything through `from` is in the tree.
     pub fn add(&mut self, low: &[u8], from: Seq) {
         if let Some(known) = self.keys.get_mut(low) {
             *known = from.max(*known);
@@ -31,7 +32,7 @@ impl Again {
         }
     }
 
-    /// Takes out those whose time has come, in order.
+    /// Takes out the keys that are due, in order.
     #[must_use]
     pub fn take_due(&mut self, through: Seq) -> Vec<Vec<u8>> {
         let (due, keys) = std::mem::take(&mut self.keys).into_iter().partition(|(_, from)| *from <= through);
@@ -40,7 +41,7 @@ impl Again {
     }
 }
 
-/// Keys whose leaves are rewritten: a batch that only says where, and never what.
+/// Keys whose leaves are to be rewritten: a batch of positions without changes.
 #[derive(Clone, Debug)]
 pub struct Touches {
     /// The keys, in order.

@@ -1,16 +1,16 @@
-//! Bits that tell which keys something may have (Bloom, CACM 13(7), 1970).
+//! Filters of the keys that something may have (Bloom, CACM 13(7), 1970).
 //!
-//! A key sets [`PROBES`] bits of those there are. A key of which a bit is not set was never added.
+//! A key sets [`PROBES`] of the bits. If one of a key's bits is not set, the key was never added.
 
 /// Bits that a key sets.
 pub const PROBES: u32 = 4;
 
-/// A key, as filters know it.
+/// A key's hash, the form in which filters know the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(u64);
 
 impl Hash {
-    /// That of a key.
+    /// The hash of a key.
     #[must_use]
     pub fn of(key: &[u8]) -> Self {
         let (words, rest) = key.as_chunks::<8>();
@@ -18,31 +18,31 @@ impl Hash {
         Self(mix(hash, crate::head(rest)))
     }
 
-    /// That of the key together with a number.
+    /// The hash of the key together with a number.
     #[must_use]
     pub fn with(self, number: u64) -> Self {
         Self(mix(self.0, number))
     }
 
-    /// It as a number.
+    /// The hash as a number.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// One of 64 bits that the key chooses.
+    /// One of 64 bits, chosen by the key.
     #[must_use]
     pub const fn mark(self) -> u64 {
         1 << (self.0 >> 58)
     }
 
-    /// The places of its bits in so many bytes.
+    /// The positions of the key's bits in `bytes` bytes.
     fn probes(self, bytes: usize) -> impl Iterator<Item = usize> {
         let bits = bytes as u64 * 8;
-        // The halves are two numbers, of which the others are made (Kirsch and Mitzenmacher, ESA 2006).
+        // The halves are two numbers from which the probes are made (Kirsch and Mitzenmacher, ESA 2006).
         let [a, b, c, d, e, f, g, h] = self.0.to_le_bytes();
         let (one, other) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]) | 1);
-        // The product of a number of 32 bits and a few thousand, without its lower half, is a bit.
+        // The product of a number of 32 bits and a few thousand, without its lower half, is a bit position.
         (0..PROBES).map(move |probe| {
             let number = one.wrapping_add(probe.wrapping_mul(other));
             ((u64::from(number) * bits) >> 32) as usize
@@ -50,7 +50,8 @@ impl Hash {
     }
 }
 
-/// Folds a word into a hash: the halves of a product of 128 bits, so that each bit of both moves all bits of what comes out.
+/// Folds a word into a hash by the halves of a product of 128 bits, so that each bit of both inputs affects all bits of
+/// the result.
 #[expect(clippy::cast_possible_truncation, reason = "the halves of the product are what is wanted")]
 fn mix(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ 0x9E37_79B9_7F4A_7C15) * u128::from(word ^ 0xD1B5_4A32_D192_ED03);

@@ -1,11 +1,15 @@
-//! Which batches may use the space that is kept for what gives space back.
+//! Decides which batches may use the space that is reserved for deletes.
 
 use space::Class;
 
 use crate::{Batch, Horizon, Operation, Update};
 
-/// The class of the space that a batch takes: it may use what is kept for deletes where it gives back more than it takes, or deletes wait behind it. What a range delete hides from
-/// everybody, or has expired, is to go as a delete is.
+/// The class of the space that a batch takes. A batch may use the reserved space if deletes wait behind the batch, or
+/// if more than half of its updates remove something. An update removes something if:
+///
+/// - the update is a delete,
+/// - a range tombstone hides its version from every reader, or
+/// - its value has expired for every reader.
 #[must_use]
 pub fn class_of(batch: &dyn Batch, horizon: &Horizon) -> Class {
     let goes = |update: &Update<'_>| {

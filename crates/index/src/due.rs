@@ -1,13 +1,15 @@
-//! When a leaf is worth rewriting for what has expired in it.
+//! Computes when a leaf is worth rewriting for its expired values.
 //!
-//! 1. A leaf is *due* when a quarter of its entries have expired (`PART`): to rewrite it writes three bytes or fewer for each that it gives back, as
-//!    where a leaf shrinks for its tombstones.
-//! 2. The pointer to a leaf says when that is, and the pointer to a node says when it is first so below that node. So the root says when there
-//!    is anything to do in a tree, and who looks for it goes down to nothing else. It costs a tree without such values a column without numbers
-//!    in each node.
-//! 3. It is exact when a leaf is made. Of a leaf that is appended to, it is worked out from what it was and from what is appended, without
-//!    reading the leaf: so it may come somewhat early or late until the leaf is made anew.
-//! 4. What has expired and yet had to stay, because a snapshot sees it, makes its leaf due again after `RETRY_MILLIS`, not before.
+//! 1. A leaf is *due* when a quarter of its entries have expired (`PART`). Its rewrite then writes at most three bytes
+//!    for each byte that it gives back, as where a leaf shrinks for its tombstones.
+//! 2. The pointer to a leaf has the leaf's due time, and the pointer to a node has the first due time below that node.
+//!    So the root tells when a tree has any due leaf, and a search goes down to due leaves only. A tree without
+//!    expiring values pays for a column without numbers in each node.
+//! 3. The due time is exact when a leaf is made. For a leaf that is appended to, the new due time follows from the old
+//!    one and from the appended entries, without reading the leaf. So it may be somewhat early or late until the leaf
+//!    is made anew.
+//! 4. An expired value that has to stay, because a snapshot sees it, makes its leaf due again after `RETRY_MILLIS`, not
+//!    before.
 //!
 //! Times are coarse (`UNIT_BITS`), so that they take few bytes where those of neighbours are alike.
 
@@ -15,29 +17,29 @@ use std::num::NonZeroU64;
 
 use crate::{Expiry, Time};
 
-/// The part of a leaf's entries that has expired when it is due: one of so many.
+/// The part of a leaf's entries that has expired when the leaf is due: one in `PART`.
 const PART: usize = 4;
 
 /// A unit is 1024 milliseconds.
 const UNIT_BITS: u32 = 10;
 
-/// Units fit five bytes: what expires later, in 35,000 years, is never due.
+/// Units fit five bytes. A value that expires later, in 35,000 years, is never due.
 pub const UNITS_LIMIT: u64 = 1 << 40;
 
-/// Milliseconds after which it is looked again at what had to stay: about four minutes.
+/// Milliseconds after which a leaf with expired values that had to stay is due again: about four minutes.
 const RETRY_MILLIS: u64 = 1 << 18;
 
-/// When a leaf is due, or the first leaf below a node.
+/// The due time of a leaf, or of the first leaf below a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Due(NonZeroU64);
 
 impl Due {
-    /// When values with this expiry have expired; none where that is never.
+    /// The time when values with this expiry have expired; none where that is never.
     fn of(expiry: Expiry) -> Option<Self> {
         Self::from_units(expiry.millis().div_ceil(1 << UNIT_BITS))
     }
 
-    /// None at 0, and at what is never.
+    /// The due time of `units`; none at 0 and from `UNITS_LIMIT` on, which mean never.
     #[must_use]
     pub const fn from_units(units: u64) -> Option<Self> {
         match NonZeroU64::new(units) {
@@ -46,26 +48,27 @@ impl Due {
         }
     }
 
-    /// What stands for it in a pointer: 0 where it is never.
+    /// The units that a pointer stores; 0 stands for never.
     #[must_use]
     pub fn to_units(due: Option<Self>) -> u64 {
         due.map_or(0, |due| due.0.get())
     }
 
-    /// Whether it is now or was before.
+    /// Whether the due time is `now` or earlier.
     #[must_use]
     pub const fn is_past(self, now: Time) -> bool {
         self.0.get() << UNIT_BITS <= now.0
     }
 }
 
-/// The first of some; none where none is ever due.
+/// The first of some due times; none where none is ever due.
 #[must_use]
 pub fn first(all: impl Iterator<Item = Option<Due>>) -> Option<Due> {
     all.flatten().min()
 }
 
-/// When a leaf of so many entries is due, of which those that expire do so at `expiries`. It is made at `now`.
+/// The due time of a leaf with `entries` entries that is made at `now`. `expiries` are those of the entries that
+/// expire.
 #[must_use]
 pub fn made(mut expiries: Vec<Expiry>, entries: usize, now: Time) -> Option<Due> {
     let due = due_with(&mut expiries, entries.div_ceil(PART))?;
@@ -75,14 +78,16 @@ pub fn made(mut expiries: Vec<Expiry>, entries: usize, now: Time) -> Option<Due>
     Some(due)
 }
 
-/// When a leaf is due that had `entries`, and was due then, after so many more were appended, of which those that expire do so at `expiries`.
+/// The due time of a leaf after an append. The leaf had `entries` entries and was due at `was`; `more` entries were
+/// appended, and `expiries` are those of the appended entries that expire.
 #[must_use]
 pub fn appended(was: Option<Due>, entries: usize, mut expiries: Vec<Expiry>, more: usize) -> Option<Due> {
     if was.is_none() && expiries.is_empty() {
         return None;
     }
     let wanted = (entries + more).div_ceil(PART);
-    // As if a quarter of what was there expired when it was due, and nothing else before that is needed from what is new.
+    // Assumes that a quarter of the old entries has expired at `was`, and that the rest of `wanted` has to come from
+    // the appended entries.
     let together = was.map(|was| {
         let rest = due_with(&mut expiries, wanted - entries / PART);
         rest.map_or(was, |rest| rest.max(was))
@@ -90,7 +95,7 @@ pub fn appended(was: Option<Due>, entries: usize, mut expiries: Vec<Expiry>, mor
     first([together, due_with(&mut expiries, wanted)].into_iter())
 }
 
-/// When so many have expired; none where that is never, or none are wanted.
+/// The time when `wanted` of them have expired; none where that is never, or where `wanted` is 0.
 fn due_with(expiries: &mut [Expiry], wanted: usize) -> Option<Due> {
     if wanted == 0 || wanted > expiries.len() {
         return None;
@@ -135,13 +140,13 @@ mod tests {
     #[test]
     fn appends_move_it_by_what_they_bring() {
         let was = Due::from_units(50);
-        // Nothing that expires: as it was, or never.
+        // Nothing that expires is appended: as before, or never.
         assert_eq!(units(appended(was, 40, Vec::new(), 8)), 50);
         assert_eq!(units(appended(None, 40, Vec::new(), 8)), 0);
-        // Two more have to expire, and do so before, or later.
+        // Two more have to expire: they do so before the old due time, or later.
         assert_eq!(units(appended(was, 40, at([7; 8]), 8)), 50);
         assert_eq!(units(appended(was, 40, at([70; 8]), 8)), 70);
-        // So many that they are enough alone.
+        // So many appended entries that they suffice alone.
         assert_eq!(units(appended(was, 4, at([7; 8]), 8)), 7);
         assert_eq!(units(appended(None, 8, at([7, 8, 9, 9]), 8)), 9);
         assert_eq!(units(appended(None, 8, at([7, 8, 9]), 8)), 0);

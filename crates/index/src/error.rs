@@ -1,17 +1,17 @@
-//! What can go wrong in an index.
+//! Errors of an index.
 
 use std::fmt::Display;
 
 /// Result of an index operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong in an index.
+/// Errors of an index.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The device or file system failed.
     #[error(transparent)]
     Io(#[from] psync::Error),
-    /// Space could not be had, or its bookkeeping failed.
+    /// Space was not available, or its bookkeeping failed.
     #[error(transparent)]
     Space(#[from] space::Error),
     /// A document could not be read.
@@ -29,39 +29,39 @@ pub enum Error {
         /// Most bytes that the versions of a key may take.
         limit: usize,
     },
-    /// What was read is not what was written.
+    /// Bytes on storage differ from the bytes that were written.
     #[error(
         "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. The rest of the database stays readable; restore this part from a backup"
     )]
     Corrupt {
         /// The file.
         file: String,
-        /// Byte offset in it.
+        /// Byte offset in the file.
         offset: u64,
-        /// Which structure does not check.
+        /// The structure that does not check.
         what: &'static str,
-        /// What a whole one would hold.
+        /// The content of an intact structure.
         expected: String,
-        /// What it holds.
+        /// The content that was found.
         found: String,
     },
 }
 
-/// Bytes of a structure that are not what it would have written.
+/// A structure whose bytes are not those that were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Byte offset within what was decoded.
+    /// Byte offset within the decoded bytes.
     pub offset: usize,
-    /// What does not check.
+    /// The part that does not check.
     pub what: &'static str,
-    /// What a whole one would hold.
+    /// The content of an intact structure.
     pub expected: String,
-    /// What it holds.
+    /// The content that was found.
     pub found: String,
 }
 
 impl Damage {
-    /// At `offset` of what was decoded.
+    /// Damage at `offset` of the decoded bytes.
     pub fn new(offset: usize, what: &'static str, expected: impl Display, found: impl Display) -> Self {
         Self { offset, what, expected: expected.to_string(), found: found.to_string() }
     }

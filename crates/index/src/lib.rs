@@ -1,14 +1,15 @@
-//! The trait of an index structure, and the words all structures share.
+//! The trait of an index structure, and the words that all structures share.
 //!
-//! 1. An [`Index`] is one table's structure on storage. Its content at one moment is a [`View`]: an immutable version that
-//!    any number of readers hold while the next one is being made.
-//! 2. [`Index::apply`] takes a sorted [`Batch`] of operations, writes it to storage and returns the view that has it, together
-//!    with the redo that brings recovery to the same view. It does not flush: the caller flushes the data, logs
-//!    the redo, and only then publishes the view.
-//! 3. Every operation carries its [`Seq`]; `(key, seq)` is one version, so applying a batch twice is harmless. Which versions of a key have to
-//!    stay is the same for all structures ([`merge`]), and so is what has to be looked at later ([`Again`]).
+//! 1. An [`Index`] is one table's structure on storage. A [`View`] is its content at one moment: an immutable version
+//!    that any number of readers hold while the next version is being made.
+//! 2. [`Index::apply`] writes a sorted [`Batch`] of operations to storage. The result is a view with the batch and the
+//!    redo that brings recovery to the same view. Nothing is flushed yet: the caller flushes the data, logs the redo,
+//!    and only then publishes the view.
+//! 3. Every operation carries its [`Seq`]. `(key, seq)` is one version, so applying a batch twice is harmless. All
+//!    structures share the rules on which versions of a key must stay ([`merge`]), and on which leaves need another
+//!    pass ([`Again`]).
 //!
-//! Left to others: what is visible ([`Seq`]s are handed out above), the log, and the order in which views are published.
+//! Left to others: visibility (the layer above assigns [`Seq`]s), the log, and the order in which views are published.
 
 mod again;
 pub mod bloom;
@@ -48,19 +49,21 @@ pub trait Index: Send + Sync {
     /// The newest view that `apply` or recovery made current.
     fn view(&self) -> Arc<dyn View>;
 
-    /// Writes a batch, sorted by key and then by seq, and returns the view that has it. Nothing is flushed and the
-    /// current view stays what it was until [`Index::publish`] or [`Index::discard`]. Only one `apply` of an index runs at a time.
+    /// Writes a batch, sorted by key and then by seq, and returns the view that contains the batch. Nothing is flushed,
+    /// and the current view stays unchanged until [`Index::publish`] or [`Index::discard`]. Only one `apply` of an
+    /// index runs at a time.
     ///
     /// # Errors
     /// When storage fails or is full. The current view is then unharmed, and the batch can be applied again.
     fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied>;
 
-    /// Makes an applied view current; called after its data is flushed and its redo is durable in the log order.
+    /// Installs an applied view as the current one. The caller has flushed its data and made its redo durable in the
+    /// log order.
     fn publish(&self, applied: &Applied);
 
-    /// Forgets an applied view whose redo is not in the log and never will be: its pages are free again, its dropped documents were
-    /// not dropped, and the current view stays. Whatever comes after finds things as if it had not been applied. Nobody
-    /// reads the discarded view any more.
+    /// Forgets an applied view whose redo is not in the log and never will be. The current view stays, the pages of the
+    /// discarded view are free again, and its dropped documents count as not dropped. Later operations find the
+    /// structure as if the batch had not been applied. No reader uses the discarded view any more.
     fn discard(&self, applied: &Applied);
 
     /// Recovery: makes the view that a logged redo describes current.
@@ -69,52 +72,57 @@ pub trait Index: Send + Sync {
     /// When the redo is malformed.
     fn replay(&self, redo: &[u8]) -> Result<()>;
 
-    /// The bytes that a checkpoint keeps to find the current view again. They are kept of a structure that nobody changes meanwhile.
+    /// The bytes that a checkpoint keeps to find the current view again. Nothing changes the structure while they are
+    /// taken.
     fn root(&self) -> Vec<u8>;
 
-    /// Whether nothing is stored for it. One of which something is stored may have no keys all the same.
+    /// Whether the structure has nothing on storage. A structure with stored bytes may still have no keys.
     fn is_empty(&self) -> bool;
 
-    /// Whether anything that expires was put into it since it last had no keys.
+    /// Whether a value with an expiry was put since the structure last had no keys.
     fn expires(&self) -> bool;
 
-    /// Keys under which so much has expired at `now` that it is worth rewriting them, where nothing but a snapshot that sees it keeps it:
-    /// neighbours together, at most `most` ranges. Reads next to nothing where there are none.
+    /// Ranges of keys that are worth a rewrite, because enough of their values have expired at `now`. A rewrite removes
+    /// those values unless a snapshot still sees them. Neighbours are one range, and there are at most `most` ranges.
+    /// The call reads next to nothing where no range is due.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check.
+    /// When a read fails or its bytes do not check.
     fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>>;
 
     /// Pages of a new leaf.
     fn leaf_pages(&self) -> u32;
 
-    /// Rewrites the first stretch of a part of the structure, in key order and packed, into leaves of `leaf_pages` pages from here on where
-    /// their size is to be chosen. Like [`Index::apply`] of a part of a batch of which everything up to `through` is in: written, to be flushed, and
-    /// to be published or discarded. None where there is nothing.
+    /// Rewrites the first stretch of a part of the structure, in key order and packed. Where the structure has a
+    /// choice, leaves have `leaf_pages` pages from here on.
+    ///
+    /// The result is like that of [`Index::apply`] for a part of a batch of which everything up to `through` is in:
+    /// written, to be flushed, and to be published or discarded. None where the part has nothing to rewrite.
     ///
     /// # Errors
-    /// When storage fails or is full, or what it holds is damaged. The current view is then unharmed.
+    /// When storage fails or is full, or the stretch is damaged. The current view is then unharmed.
     fn compact(&self, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>>;
 
-    /// Shows what checks of the current view, and what does not.
+    /// Shows the readable content of the current view, and the key ranges that do not check.
     fn salvage(&self, rescue: &mut dyn Rescue);
 
     /// Every extent of shared pages that the current view has: for dropping the table.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check.
+    /// When a read fails or its bytes do not check.
     fn extents(&self, visit: &mut dyn FnMut(Extent)) -> Result<()>;
 
-    /// Removes files of its own that had nothing live in them at the last [`Index::root`]. The caller has made the checkpoint with that root
-    /// durable, and knows that nobody reads an older view.
+    /// Removes files of the structure's own that had nothing live at the last [`Index::root`]. The caller has made the
+    /// checkpoint with that root durable, and knows that no reader holds an older view.
     ///
     /// # Errors
-    /// When a file cannot be removed; it is tried again by the next call.
+    /// When a file cannot be removed. The next call tries again.
     fn release_dead(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Removes all files of its own: the table was dropped. Nothing may be applied or read afterwards.
+    /// Removes all files of the structure's own, because the table was dropped. Nothing may be applied or read
+    /// afterwards.
     ///
     /// # Errors
     /// When a file cannot be removed.
@@ -122,8 +130,10 @@ pub trait Index: Send + Sync {
         Ok(())
     }
 
-    /// Makes anew, elsewhere, what lives in those of its own files in which least does: about `bytes` of it, or one file; none where no file has much that is
-    /// dead. As [`Index::apply`] of a batch without updates; all of those files is dead behind it. It may use half of what is kept for deletes.
+    /// Empties those of the structure's own files that have the fewest live bytes: their live content is written anew
+    /// elsewhere, about `bytes` of it or one file. None where no file has many dead bytes. The result is that of
+    /// [`Index::apply`] for a batch without updates, and everything in the emptied files is dead afterwards. Emptying
+    /// may use all of the reserved space (`space::Class::Emptying`).
     ///
     /// # Errors
     /// As [`Index::apply`].
@@ -131,46 +141,50 @@ pub trait Index: Send + Sync {
         Ok(None)
     }
 
-    /// Files of its own with as many dead bytes as asked for, as far as there are files in which much is dead: those first in which least lives.
+    /// Files of the structure's own that together have at least the dead bytes asked for, as far as there are files
+    /// with many dead bytes. Files with the fewest live bytes come first.
     fn sparse(&self, _dead_bytes: u64) -> BTreeSet<SegmentId> {
         BTreeSet::new()
     }
 
-    /// Bytes of files of its own that are in use which nothing refers to: what making all of it anew would give back.
+    /// Bytes in use in files of the structure's own that nothing refers to: the space that emptying all files would
+    /// give back.
     fn garbage_bytes(&self) -> u64 {
         0
     }
 
-    /// Bytes of files of its own in which nothing is alive: they go with the next checkpoint.
+    /// Bytes of files of the structure's own that have nothing live. The next checkpoint releases them.
     fn dead_bytes(&self) -> u64 {
         0
     }
 
-    /// Room of files of its own, beside the pages that all tables share.
+    /// Room of files of the structure's own, beside the pages that all tables share.
     fn room(&self) -> doclog::Stats {
         doclog::Stats::default()
     }
 }
 
-/// What of a structure is to be rewritten.
+/// The part of a structure that is to be rewritten.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// The key whose leaf is the first.
     pub from: &'a [u8],
-    /// Leaves that begin here or behind it stay as they are.
+    /// Leaves that begin here or behind stay as they are.
     pub until: Option<&'a [u8]>,
     /// Bytes of leaves at which a stretch ends.
     pub bytes: usize,
-    /// Whether it brings space back, as deletes do: then it may use half of what is kept for them.
+    /// Whether the rewrite gives space back, as deletes do. If so, it may use the reserved space that deletes may use
+    /// (`space::Class::Reclaim`).
     pub reclaims: bool,
-    /// In a file of pages it goes below this one, or nowhere: then it fails as on a full disk.
+    /// In a file of pages, the rewritten leaves go below this page. The rewrite fails as on a full disk where there is
+    /// no room below.
     pub below: Option<PageId>,
-    /// Only what is in these files of its own, and leaves on the way to which something is.
+    /// If given, only the leaves in these files of the structure's own, or below a node in them, are rewritten.
     pub only: Option<&'a BTreeSet<SegmentId>>,
 }
 
 impl Part<'_> {
-    /// Whether a leaf is of it that begins at `low`.
+    /// Whether a leaf that begins at `low` belongs to the part.
     #[must_use]
     pub fn has(&self, low: &[u8]) -> bool {
         self.until.is_none_or(|until| low < until)
@@ -189,17 +203,18 @@ pub struct Compacted {
     pub bytes: u64,
 }
 
-/// Keys, of leaves that are to be written anew, for one that are due ([`due`]).
+/// The key range of neighbouring leaves that are to be rewritten, for example because they are due ([`due`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeafKeys {
     /// The first.
     pub low: Vec<u8>,
-    /// Where they end; none at the end of the structure.
+    /// The end, exclusive; none at the end of the structure.
     pub high: Option<Vec<u8>>,
 }
 
 impl LeafKeys {
-    /// Adds these to those that were found, in key order, unless these are `most` already and do not end where they begin: then that is all.
+    /// Adds this range to `found`, which is in key order. A range that begins where the last one ends extends that one.
+    /// Breaks where `found` already has `most` ranges and this one would be another.
     pub fn join(self, found: &mut Vec<Self>, most: usize) -> ControlFlow<()> {
         if let Some(last) = found.last_mut().filter(|last| last.high.as_ref() == Some(&self.low)) {
             last.high = self.high;
@@ -212,15 +227,15 @@ impl LeafKeys {
     }
 }
 
-/// What [`Index::apply`] made.
+/// The result of [`Index::apply`].
 pub struct Applied {
-    /// The view that has the batch.
+    /// The view that contains the batch.
     pub view: Arc<dyn View>,
-    /// Structure-specific redo for the log: what [`Index::replay`] takes.
+    /// Structure-specific redo for the log, to be given to [`Index::replay`].
     pub redo: Vec<u8>,
     /// Documents that no version refers to any more.
     pub dropped_documents: Vec<DocPointer>,
-    /// The files that were written, which have to be flushed before the redo is logged.
+    /// The written files, which have to be flushed before the redo is logged.
     pub files: Vec<psync::File>,
 }
 
@@ -237,42 +252,46 @@ pub trait View: Send + Sync {
     /// Looks many keys up at once; `out[i]` is left as it is when `keys[i]` has no version at or below the seq of `at`.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check.
+    /// When a read fails or its bytes do not check.
     fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()>;
 
-    /// Looks one key up and shows its newest version at or below the seq of `at`, where it lies if that is in memory; it shows nothing where
-    /// there is none.
+    /// Looks one key up and shows its newest version at or below the seq of `at`, in place where the version is in
+    /// memory. Shows nothing where there is no such version.
     ///
     /// # Errors
     /// As [`View::get_many`].
     fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()>;
 
-    /// Walks the keys within bounds, in either direction; those that were deleted, or have expired, are not shown.
+    /// Walks the keys within bounds, in either direction. Deleted and expired keys are not shown.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check.
+    /// When a read fails or its bytes do not check.
     fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>>;
 
-    /// Reads everything the view refers to and checks it: checksums, order, fences. `report` gets every finding as it is made;
-    /// `progress` the number of bytes checked so far.
+    /// Reads everything that the view refers to and checks checksums, order and fences. `visit` gets every finding as
+    /// it is made, and the extents, documents and live keys that were met.
     ///
     /// # Errors
     /// When storage fails in a way that is not a finding.
     fn verify(&self, visit: &mut dyn Visit) -> Result<()>;
 
-    /// Walks the versions whose values are documents, also those that only snapshots see or nobody sees any more: every document that was not
-    /// reported dropped. Shows each key from `from` on that has any, in key order, with all its versions, the oldest first and equal ones in the
-    /// order in which they came. Between them it shows keys above `from` without versions, at or behind which the next one is, so that it can be told to stop.
+    /// Walks the versions whose values are documents: every document that was not reported dropped, also of versions
+    /// that only snapshots see or that no reader sees any more.
+    ///
+    /// - Each key from `from` on that has such a version is shown, in key order, with all its versions: the oldest
+    ///   first, equal ones in order of arrival.
+    /// - Between these keys the walk shows keys above `from` without versions. The next key with versions is at or
+    ///   behind such a key, so the caller can stop the walk there.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check.
+    /// When a read fails or its bytes do not check.
     fn documents(&self, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()>;
 
-    /// Keys, rising, that cut the view into parts of about the same size: at least `wanted` of them where it is large enough, and not
-    /// many times more.
+    /// Keys, rising, that cut the view into parts of about the same size. A large enough view has at least `wanted` of
+    /// them, and not many times more.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check.
+    /// When a read fails or its bytes do not check.
     fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>>;
 
     /// Shape of the view.
@@ -282,9 +301,9 @@ pub trait View: Send + Sync {
     fn stats(&self) -> Result<Stats>;
 }
 
-/// What a verification tells its caller.
+/// Receives the results of a verification.
 pub trait Visit {
-    /// Something is wrong: what, with file and offset.
+    /// A description of a defect, with file and offset.
     fn finding(&mut self, finding: String);
     /// A run of pages belongs to this view.
     fn extent(&mut self, page: u64, pages: u32);
@@ -292,39 +311,41 @@ pub trait Visit {
     fn document(&mut self, document: &DocPointer);
     /// So many more live keys were checked.
     fn keys(&mut self, count: u64);
-    /// Whether the newest version of a key, of this commit, is hidden by what is not in the view, so that the key is not live.
+    /// Whether state outside the view hides the newest version of a key, which is of the commit `seq`, so that the key
+    /// is not live.
     fn is_hidden(&self, key: &[u8], seq: Seq) -> bool;
 }
 
-/// What a walk shows a key and its versions to; it ends the walk with a break.
+/// Receives a key and its versions from a walk. A break ends the walk.
 pub type ShowVersions<'a> = dyn FnMut(&[u8], &[Update<'_>]) -> ControlFlow<()> + 'a;
 
-/// What a cursor shows pairs to, many at a time. It breaks with how many of them it looked at.
+/// Receives pairs from a cursor, many at a time. A break carries the number of pairs that were looked at.
 pub type Show<'a> = dyn FnMut(Pairs<'_>) -> ControlFlow<usize> + 'a;
 
-/// Walks a view in key order. It begins before the first pair.
+/// Walks a view in key order. A new cursor is before the first pair.
 pub trait Cursor: Send {
-    /// Moves to the next pair; false at the end, where it stays. After an error it is at the end.
+    /// Moves to the next pair; false at the end, where the cursor stays. After an error the cursor is at the end.
     ///
     /// # Errors
-    /// When a read fails or what it read does not check. Every pair before the place that it is about was shown.
+    /// When a read fails or its bytes do not check. Every pair before the affected place was shown.
     fn advance(&mut self) -> Result<bool>;
 
-    /// The pair that it stands on, until it moves; none before the first and at the end.
+    /// The pair under the cursor, until the cursor moves; none before the first pair and at the end.
     fn current(&self) -> Option<PairRef<'_>>;
 
-    /// Says, before the first pair, that all pairs will most likely be asked for: what they are in may be read sooner.
+    /// Announces, before the first pair, that all pairs will most likely be asked for, so that their pages may be read
+    /// sooner.
     fn expect_all(&mut self) {}
 
-    /// Moves on and shows the pairs that it comes to, while they come before `until` in its direction and `show` goes on.
-    /// It stands on the last one that was looked at, and [`Cursor::advance`] moves to what follows; [`Cursor::current`] need not tell the pair
-    /// that it stands on.
+    /// Moves on and shows the pairs on the way, while they come before `until` in the cursor's direction and `show`
+    /// continues. The cursor then stands on the last pair that was looked at, and [`Cursor::advance`] moves to the next
+    /// one. [`Cursor::current`] need not return the pair under the cursor.
     ///
     /// # Errors
     /// As [`Cursor::advance`].
     fn run(&mut self, until: Option<&[u8]>, show: &mut Show<'_>) -> Result<ControlFlow<()>>;
 
-    /// Moves to the next pair and copies it; none at the end.
+    /// Moves to the next pair and copies that pair; none at the end.
     ///
     /// # Errors
     /// As [`Cursor::advance`].
@@ -342,7 +363,7 @@ pub struct Stats {
     pub internal_pages: u64,
     /// Leaves.
     pub leaves: u64,
-    /// Leaves that begin where the one before them in key order ends: what a scan reads as one sequence.
+    /// Leaves that begin where the one before them in key order ends: a scan reads them as one sequence.
     pub adjacent_leaves: u64,
     /// Pages that leaves occupy.
     pub leaf_pages: u64,

@@ -1,43 +1,52 @@
-//! Which versions of a key stay when what they are in is written anew.
+//! Decides which versions of a key stay when a part of a structure is rewritten.
 //!
-//! 1. Entries are sorted by key, seq and the order in which they came. Of several with the same key and seq, the last stays:
-//!    they are one version, written again.
-//! 2. A version that came after a newer one of its key is **stale**. A leaf gets the versions of a key in rising order, so this
-//!    one was there before, and went: a batch is being applied again after a crash. It goes without a word, for its document
-//!    was reported then.
-//! 3. The newest version of a key stays, and each older one that a snapshot sees ([`Horizon::sees`]). One that a range delete hides is
-//!    none that stays ([`Horizon::is_hidden`]), unless its commit may be applied again. One whose value has expired for whoever sees it
-//!    ([`Horizon::is_over`]) is a tombstone from now on, unless its commit may be applied again: then it stays what it is, since which of the two
-//!    is the last would be unknown.
-//! 4. A tombstone below which nothing stays has nothing to hide, whoever looks, and goes, unless its commit may be applied
-//!    again: then it stays, so that what it hid is stale when it comes again; or a snapshot is older than it: who holds that finds out by it that the
-//!    key was changed.
-//! 5. The documents of what goes are reported, each once; a version written again with the same document keeps it.
+//! 1. Entries are sorted by key, seq and order of arrival. Of several entries with the same key and seq the last stays,
+//!    because they are one version, written again.
+//! 2. A version that arrived after a newer one of its key is **stale**. A leaf gets the versions of a key in rising
+//!    order, so this version was there before and was removed: a batch is being applied again after a crash. The stale
+//!    version goes without a report, because its document was reported when the version was removed.
+//! 3. The newest version of a key stays, and each older version that a snapshot sees ([`Horizon::sees`]). There are two
+//!    exceptions, both only for versions whose commits cannot be applied again:
 //!
-//! So each document is reported once, however often parts of a batch are applied: rule 2 needs the newest version of each
-//! key that may come again to be there, and rules 3 and 4 keep it.
+//!    - A version hidden by a range tombstone goes ([`Horizon::is_hidden`]).
+//!    - A version whose value has expired for every reader that sees the version ([`Horizon::is_over`]) becomes a
+//!      tombstone. If its commit may be applied again, the version stays unchanged, because the last of the two would
+//!      be unknown.
+//! 4. A tombstone that is the oldest remaining version of its key hides nothing from any reader, and goes. There are
+//!    two exceptions:
+//!
+//!    - Its commit may be applied again. The tombstone stays, so that a version that it hid is stale when that version
+//!      comes again.
+//!    - A snapshot is older than the tombstone. The tombstone stays, because the snapshot's holder learns from it that
+//!      the key was changed.
+//! 5. The documents of removed versions are reported, each once. A version written again with the same document keeps
+//!    that document.
+//!
+//! So each document is reported once, however often parts of a batch are applied. Rule 2 needs the newest version of
+//! each key that may come again, and rules 3 and 4 keep that version.
 
 use doclog::DocPointer;
 
 use crate::{Horizon, Operation, Seq, Update, head};
 
-/// What has to stay.
+/// The conditions under which a version has to stay.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// What snapshots see.
+    /// The moments of snapshots and readers.
     pub horizon: &'a Horizon,
-    /// Later commits may be applied again.
+    /// Commits above this seq may be applied again.
     pub through: Seq,
 }
 
 impl Rules<'_> {
-    /// Whether the value of a version is not there any more, whoever looks, and that version does not come again. `newer` is the one that shadows it.
+    /// Whether the value of a version has expired for every reader, and that version does not come again. `newer` is
+    /// the seq of the version that shadows this one.
     fn is_over(&self, version: &Update<'_>, newer: Option<Seq>) -> bool {
         let is_over = |expiry| self.horizon.is_over(expiry, version.seq, newer);
         version.seq <= self.through && version.operation.expiry().is_some_and(is_over)
     }
 
-    /// Whether a version stays, perhaps as a tombstone. `newer` is the one that shadows it.
+    /// Whether a version stays, perhaps as a tombstone. `newer` is the seq of the version that shadows this one.
     fn stays(&self, version: &mut Update<'_>, newer: Option<Seq>, dropped: &mut Vec<DocPointer>) -> bool {
         let is_hidden = version.seq <= self.through && self.horizon.is_hidden(version.key, version.seq);
         let stays = !is_hidden && newer.is_none_or(|newer| self.horizon.sees(version.seq, newer));
@@ -58,7 +67,7 @@ impl Rules<'_> {
     }
 }
 
-/// An entry, and its place in the order in which they came.
+/// An entry, and its position in the order of arrival.
 type Arrived<'a> = (usize, Update<'a>);
 
 /// Whether an update refers to a document.
@@ -71,12 +80,12 @@ const fn document(update: &Update<'_>) -> Option<DocPointer> {
     update.operation.document()
 }
 
-/// Sorts entries, which are in the order in which they came, and gives those that stay; documents of the others are added to
+/// Sorts entries, which are in order of arrival, and returns those that stay. Documents of the others are added to
 /// `dropped`.
 #[must_use]
 pub fn merge<'a>(mut entries: Vec<Update<'a>>, rules: Rules<'_>, dropped: &mut Vec<DocPointer>) -> Vec<Update<'a>> {
     if entries.is_sorted_by(|one, next| one.key < next.key) {
-        // One version of each key, as where a table is filled in order: nothing to sort.
+        // One version of each key, as when a table is filled in order: nothing to sort.
         entries.retain_mut(|entry| rules.stays(entry, None, dropped) && !rules.hides_nothing(entry));
         return entries;
     }
@@ -182,7 +191,7 @@ mod tests {
         assert_eq!(pruned(&entries, &[3]), (vec![], vec![1]));
         assert_eq!(pruned(&entries, &[2]), (entries.to_vec(), vec![]));
         let again = [at(b"a", 1, Operation::Delete), at(b"a", 3, PUT), at(b"a", 5, Operation::Delete)];
-        // That the key was changed is news to who sees seq 2.
+        // A reader at seq 2 has to learn that the key was changed.
         assert_eq!(pruned(&again, &[2]).0, vec![again[2]]);
         assert_eq!(pruned(&again, &[5]).0, vec![]);
         assert_eq!(pruned(&again, &[3]).0, vec![again[1], again[2]]);
@@ -203,20 +212,20 @@ mod tests {
         };
         let entries = [at(b"a", 1, doc(1)), until(at(b"a", 3, doc(3)), 100)];
         let gone = at(b"a", 3, Operation::Delete);
-        // Not yet; then it takes what it hid along.
+        // Not expired yet. Later the tombstone goes, and the version that it hid.
         assert_eq!(kept(&entries, &horizon(&[], 99), u64::MAX), (vec![entries[1]], vec![1]));
         assert_eq!(kept(&entries, &horizon(&[], 100), u64::MAX), (vec![], vec![3, 1]));
-        // A snapshot that was taken before sees it, one that was taken after does not.
+        // A snapshot at time 99 sees the value, a snapshot at time 100 does not.
         assert_eq!(kept(&entries, &horizon(&[(3, 99)], 200), u64::MAX), (vec![entries[1]], vec![1]));
         assert_eq!(kept(&entries, &horizon(&[(3, 100)], 200), u64::MAX), (vec![], vec![3, 1]));
-        // It goes on hiding what an older one sees, and telling that the key was changed.
+        // The tombstone still hides the version that an older snapshot sees, and still shows that the key was changed.
         assert_eq!(kept(&entries, &horizon(&[(2, 50)], 200), u64::MAX), (vec![entries[0], gone], vec![3]));
         assert_eq!(kept(&entries[1..], &horizon(&[(2, 50)], 200), u64::MAX), (vec![gone], vec![3]));
-        // A later version hides it, but not from a snapshot between them.
+        // A later version hides the value, but not from a snapshot between them.
         let later = [entries[0], entries[1], at(b"a", 5, PUT)];
         assert_eq!(kept(&later, &horizon(&[(4, 99)], 200), u64::MAX), (vec![later[1], later[2]], vec![1]));
         assert_eq!(kept(&later, &horizon(&[(4, 100)], 200), u64::MAX), (vec![later[2]], vec![3, 1]));
-        // It may come again, as it was.
+        // The version may come again unchanged.
         assert_eq!(kept(&entries, &horizon(&[], 200), 2), (vec![entries[1]], vec![1]));
     }
 
@@ -235,10 +244,10 @@ mod tests {
         let (old, new) = (at(b"a", 3, doc(3)), at(b"a", 5, doc(5)));
         assert_eq!(pruned(&[new, old, new], &[]), (vec![new], vec![]));
         assert_eq!(pruned(&[new, old], &[4]), (vec![new], vec![]));
-        // One that is there and comes again is not stale.
+        // A version that is there and comes again is not stale.
         assert_eq!(pruned(&[old, new, old, new], &[4]), (vec![old, new], vec![]));
         assert_eq!(pruned(&[old, new, old, new], &[]), (vec![new], vec![3]));
-        // Of another key.
+        // A version of another key.
         let other = at(b"b", 1, doc(1));
         assert_eq!(pruned(&[new, other], &[]), (vec![new, other], vec![]));
     }

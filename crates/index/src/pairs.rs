@@ -1,30 +1,32 @@
-//! Pairs that lie in one piece of memory, handed over together.
+//! Pairs in one piece of memory, handed over together.
 //!
-//! A structure lists where its pairs are, and hands the list over with the memory. Whoever looks at them does so in a loop of its own: there is
-//! no call between two of them.
+//! A structure lists the positions of its pairs, and hands the list over with the memory. The reader looks at them in a
+//! loop of its own, so there is no call between two pairs.
 
 use doclog::DocPointer;
 
 use crate::{Direction, Expiry, PairRef, Payload, Seq};
 
-/// Where a pair is in a piece of memory: its key, right behind it its value, and behind that when it expires, if it does.
+/// The position of a pair in a piece of memory. The value is right behind the key, and the expiry, if there is one, is
+/// right behind the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PairAt {
     seq: Seq,
     key_at: u32,
     key_length: u16,
-    /// Bytes of the value, whether they are a document pointer, and whether the value expires.
+    /// Bytes of the value, and two flags: the value is a document pointer, and the value expires.
     value: u16,
 }
 
-/// Beside a value's length: it is a document pointer.
+/// Flag beside a value's length: the value is a document pointer.
 const DOCUMENT: u16 = 1 << 15;
-/// Beside a value's length: an expiry is behind it.
+/// Flag beside a value's length: an expiry is behind the value.
 const EXPIRES: u16 = 1 << 14;
 const LENGTH: u16 = EXPIRES - 1;
 
 impl PairAt {
-    /// A pair whose key begins at `key_at` and whose value has `value_length` bytes, below 16 KiB: those of a [`DocPointer`] where it is one.
+    /// A pair whose key begins at `key_at`. Its value has `value_length` bytes, below 16 KiB; for a document they are
+    /// those of a [`DocPointer`].
     #[must_use]
     #[inline]
     pub const fn new(
@@ -35,17 +37,17 @@ impl PairAt {
         Self { seq, key_at, key_length, value: value_length | flags }
     }
 
-    /// The commit that made it, and where its key begins.
+    /// The commit that made the pair, and the position of its key.
     #[must_use]
     #[inline]
     pub const fn version(&self) -> (Seq, u32) {
         (self.seq, self.key_at)
     }
 
-    /// Its key.
+    /// The key of the pair.
     ///
     /// # Panics
-    /// When `bytes` are not the memory that it is in.
+    /// When `bytes` are not the memory of the pair.
     #[must_use]
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
@@ -56,7 +58,7 @@ impl PairAt {
     /// The pair.
     ///
     /// # Panics
-    /// When `bytes` are not the memory that it is in.
+    /// When `bytes` are not the memory of the pair.
     #[must_use]
     #[inline]
     pub fn pair<'a>(&self, bytes: &'a [u8]) -> PairRef<'a> {
@@ -74,7 +76,7 @@ impl PairAt {
     }
 }
 
-/// Pairs in the order in which a cursor comes to them.
+/// Pairs in the order in which a cursor meets them.
 #[derive(Clone, Debug)]
 pub struct Pairs<'a> {
     places: std::slice::Iter<'a, PairAt>,
@@ -83,7 +85,7 @@ pub struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// The pairs at `places` of `bytes`, which rise by key, in that direction.
+    /// The pairs at `places` of `bytes`, to be met in that direction. `places` rise by key.
     #[must_use]
     pub fn new(places: &'a [PairAt], bytes: &'a [u8], direction: Direction) -> Self {
         Self { places: places.iter(), bytes, direction }

@@ -1,20 +1,23 @@
-//! The memory that scans take to read ahead, and batches of lookups for what they read, bounded in sum.
+//! The memory that scans take to read ahead, and batches of lookups for their reads, bounded in sum.
 //!
-//! 1. Every scan that is open and every batch under way has a [`Share`] of it: as much as each of the others.
-//! 2. A scan asks before it reads more how much it may have ([`Share::bytes_max`]), and says what it has ([`Share::hold`]).
-//! 3. A batch goes down in groups of as many keys as its share has room for ([`Share::lookups`]). So nobody waits for anybody, and many batches at once keep as
-//!    much in flight together as a few large ones.
+//! 1. Every open scan and every running batch has an equal [`Share`] of the memory.
+//! 2. Before a scan reads more, it asks for its limit ([`Share::bytes_max`]), and reports the bytes that it has
+//!    ([`Share::hold`]).
+//! 3. A batch goes down in groups of as many keys as its share has room for ([`Share::lookups`]). So no scan or batch
+//!    waits for another, and many batches at once keep as much in flight together as a few large ones.
 //!
-//! A scan that was there before others came gives what it has back as it goes on, and any scan needs the piece it is in and the next one. So the sum
-//! may be passed for a while by what was asked for before, and by two pieces a scan.
+//! The sum may be passed for a while, for two reasons:
+//!
+//! - A scan that began before others gives its surplus back only as the scan goes on.
+//! - Any scan needs its current piece and the next one, so two pieces a scan.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Lookups that go down together at least: with fewer, a batch would be no batch.
+/// Least lookups that go down together: a smaller group would be no batch.
 const LOOKUPS_MIN: usize = 8;
 
-/// What all scans of a database read ahead, and all batches read.
+/// The memory that all scans of a database read ahead, and that all batches of lookups read into.
 #[derive(Debug)]
 pub struct ReadAhead {
     capacity_bytes: u64,
@@ -23,7 +26,7 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// At most so many bytes for all of them together.
+    /// At most `capacity_bytes` for all of them together.
     #[must_use]
     pub const fn new(capacity_bytes: u64) -> Self {
         Self { capacity_bytes, held_bytes: AtomicU64::new(0), scans: AtomicUsize::new(0) }
@@ -35,7 +38,7 @@ impl ReadAhead {
         self.capacity_bytes
     }
 
-    /// Bytes that scans have read, or asked for, and not gone through.
+    /// Bytes that scans have read or requested, and not yet passed.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
@@ -49,7 +52,7 @@ impl ReadAhead {
     }
 }
 
-/// What one of them may have of it. Given back when it is dropped.
+/// The share of one scan or batch. Dropping a share gives its memory back.
 #[derive(Debug)]
 pub struct Share {
     of: Arc<ReadAhead>,
@@ -57,20 +60,20 @@ pub struct Share {
 }
 
 impl Share {
-    /// Most bytes that the scan should have ahead of it now.
+    /// Most bytes that the scan should have ahead now.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         let scans = self.of.scans.load(Ordering::Relaxed).max(1) as u64;
         usize::try_from(self.of.capacity_bytes / scans).unwrap_or(usize::MAX)
     }
 
-    /// Lookups of a batch that may go down together now, where each takes at most so many bytes.
+    /// Lookups of a batch that may go down together now, if each takes at most `bytes_each` bytes.
     #[must_use]
     pub fn lookups(&self, bytes_each: usize) -> usize {
         (self.bytes_max() / bytes_each).max(LOOKUPS_MIN)
     }
 
-    /// The scan has so many bytes now.
+    /// Notes that the scan now has `bytes` bytes.
     pub fn hold(&mut self, bytes: usize) {
         let bytes = bytes as u64;
         if bytes > self.held_bytes {

@@ -1,4 +1,4 @@
-//! What is left of a damaged structure.
+//! The readable rest of a damaged structure.
 
 use std::ops::ControlFlow;
 
@@ -11,17 +11,18 @@ pub struct Lost {
     pub low: Vec<u8>,
     /// Behind the last; none at the end of the structure.
     pub high: Option<Vec<u8>>,
-    /// Whether some of them are shown all the same: they may be older than they should, or have been deleted.
+    /// Whether some of these keys are shown all the same. A shown value may be older than the last one, or may have
+    /// been deleted.
     pub taken: bool,
-    /// What does not check.
+    /// The damage that was found.
     pub why: Error,
 }
 
-/// Who is shown what is left of a structure.
+/// Receives the readable rest of a structure.
 pub trait Rescue {
-    /// Pairs, in key order, behind all that were shown. It may end the walk.
+    /// Pairs, in key order, behind all pairs shown before. A break ends the walk.
     fn pairs(&mut self, pairs: &[PairRef<'_>]) -> ControlFlow<()>;
 
-    /// Keys that may be lost. What is shown of them is shown next.
+    /// Keys that may be lost. Their shown pairs, if any, come next.
     fn lost(&mut self, lost: Lost);
 }

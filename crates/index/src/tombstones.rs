@@ -1,14 +1,19 @@
-//! Range tombstones: keys that were deleted as a range, whatever there was under them.
+//! Range tombstones: deletes of all keys of a range, whether the structure has them or not.
 //!
-//! 1. A set of them is cut into disjoint [`Fragment`]s, in key order, so that the one of a key is found by binary search. Each has the seqs of the
-//!    deletes that cover it, as many as somebody may still have to tell apart.
-//! 2. A fragment acts as a tombstone of every key in it: a version below one of its seqs is hidden from everybody who sees that seq. One of the same
-//!    seq is not: the range deletes of a commit come before its other operations.
-//! 3. A fragment whose newest seq is above everything that its structure has under its keys is *bare*: nobody who sees that seq needs to look there. It
-//!    ceases to be when the structure gets something newer ([`RangeTombstones::outgrow`]).
-//! 4. What was rewritten without the hidden versions needs its tombstones no more ([`RangeTombstones::clear`]).
+//! 1. A set of range tombstones is cut into disjoint [`Fragment`]s in key order, so that binary search finds the
+//!    fragment of a key. A fragment has the seqs of the deletes that cover its keys, as many as some reader may still
+//!    have to tell apart.
+//! 2. A fragment acts as a tombstone of every key in its range: a version with a lower seq than a delete is hidden
+//!    from every reader that sees the delete. A version of the same seq is not hidden, because the range deletes of
+//!    a commit come before its other operations.
+//! 3. A fragment is *bare* if its newest seq is above every version that the structure has under its keys. A reader
+//!    that sees that seq need not look there. The fragment ceases to be bare when the structure gets a newer version
+//!    ([`RangeTombstones::outgrow`]).
+//! 4. A key range that was rewritten without its hidden versions needs its tombstones no more
+//!    ([`RangeTombstones::clear`]).
 //!
-//! Invariants: fragments are in key order, do not overlap, and are not empty; seqs of a fragment fall; neighbours that touch differ.
+//! Invariants: fragments are in key order, do not overlap, and are not empty; the seqs of a fragment fall; neighbours
+//! that touch differ.
 
 use std::sync::Arc;
 
@@ -19,11 +24,11 @@ use crate::{Horizon, Seq};
 pub struct Fragment {
     /// The least key.
     pub low: Vec<u8>,
-    /// Where they end, if they do.
+    /// The end, exclusive; none if the range has no end.
     pub high: Option<Vec<u8>>,
     /// The deletes, newest first.
     pub seqs: Vec<Seq>,
-    /// The structure may have versions that are newer than the newest delete, or its own.
+    /// Whether the structure may have versions with a seq at or above the newest delete.
     pub is_overgrown: bool,
 }
 
@@ -40,13 +45,13 @@ impl Fragment {
         self.seqs.iter().copied().find(|seq| *seq <= at)
     }
 
-    /// Whether everything that the structure has under these keys is hidden from a reader at `at`.
+    /// Whether a reader at `at` sees nothing that the structure has under these keys.
     #[must_use]
     pub fn is_bare(&self, at: Seq) -> bool {
         !self.is_overgrown && self.newest() <= at
     }
 
-    /// Whether `key` comes before its end.
+    /// Whether `key` is below the end of the fragment.
     #[must_use]
     pub fn ends_above(&self, key: &[u8]) -> bool {
         is_below(key, self.high.as_deref())
@@ -57,7 +62,7 @@ impl Fragment {
     }
 }
 
-/// Whether `key` comes before an end, if there is one.
+/// Whether `key` is below an end, if there is one.
 #[must_use]
 pub fn is_below(key: &[u8], high: Option<&[u8]>) -> bool {
     high.is_none_or(|high| key < high)
@@ -70,7 +75,7 @@ pub struct RangeTombstones {
 }
 
 impl RangeTombstones {
-    /// From fragments as they were stored; none if they are not what [`RangeTombstones::fragments`] gives.
+    /// Builds a set from stored fragments; none if the fragments are not as [`RangeTombstones::fragments`] gives them.
     #[must_use]
     pub fn from_fragments(fragments: Vec<Fragment>) -> Option<Self> {
         let is_one = |fragment: &Fragment| {
@@ -97,7 +102,7 @@ impl RangeTombstones {
         self.fragments.is_empty()
     }
 
-    /// How many fragments begin at or below `key`.
+    /// Number of fragments that begin at or below `key`.
     fn begun(&self, key: &[u8]) -> usize {
         self.fragments.partition_point(|fragment| fragment.low.as_slice() <= key)
     }
@@ -115,7 +120,7 @@ impl RangeTombstones {
         self.fragments.get(self.begun(key)).map(|fragment| &**fragment)
     }
 
-    /// The last fragment that begins at or below `key`, whether it covers it or not.
+    /// The last fragment that begins at or below `key`, whether the fragment covers `key` or not.
     #[must_use]
     pub fn last_begun(&self, key: &[u8]) -> Option<&Fragment> {
         self.fragments[..self.begun(key)].last().map(|fragment| &**fragment)
@@ -133,7 +138,7 @@ impl RangeTombstones {
         self.newest(key, at).is_some_and(|newest| seq < newest)
     }
 
-    /// Those that cover some of the keys from `low` to below `high`.
+    /// Fragments that cover some of the keys from `low` to below `high`.
     #[must_use]
     pub fn within(&self, low: &[u8], high: Option<&[u8]>) -> &[Arc<Fragment>] {
         let first = self.fragments.partition_point(|fragment| !fragment.ends_above(low));
@@ -143,8 +148,9 @@ impl RangeTombstones {
         &self.fragments[first..end.max(first)]
     }
 
-    /// The keys from `low` to below `high` are deleted by the commit `seq`, which is newer than all others and than all that the structure has. What
-    /// `horizon` says to be visible and told apart by no snapshot becomes one.
+    /// Adds the delete of the keys from `low` to below `high` by the commit `seq`. `seq` is newer than all other
+    /// deletes and than all versions of the structure. Older deletes that `horizon` finds visible and that no
+    /// snapshot tells apart become one.
     pub fn add(&mut self, low: &[u8], high: Option<&[u8]>, seq: Seq, horizon: &Horizon) {
         let within = self.take(low, high);
         let mut next = low.to_vec();
@@ -177,7 +183,8 @@ impl RangeTombstones {
         self.settle();
     }
 
-    /// The structure has everything from `low` to below `high` rewritten without what deletes up to `through` hide.
+    /// Removes deletes up to `through` from the keys from `low` to below `high`, because the structure has rewritten
+    /// these keys without the versions that those deletes hide.
     pub fn clear(&mut self, low: &[u8], high: Option<&[u8]>, through: Seq) {
         for fragment in self.take(low, high) {
             let seqs: Vec<Seq> = fragment.seqs.iter().copied().filter(|seq| *seq > through).collect();
@@ -188,7 +195,7 @@ impl RangeTombstones {
         self.settle();
     }
 
-    /// The structure has a version of `key` of the commit `seq` now.
+    /// Notes that the structure now has a version of `key` of the commit `seq`.
     pub fn outgrow(&mut self, key: &[u8], seq: Seq) {
         let begun = self.begun(key);
         let Some(last) = self.fragments[..begun].last_mut() else { return };
@@ -198,7 +205,7 @@ impl RangeTombstones {
         }
     }
 
-    /// What a reader at `at` sees of them, each fragment with one seq.
+    /// The tombstones as a reader at `at` sees them, each fragment with one seq.
     #[must_use]
     pub fn seen_at(&self, at: Seq) -> Self {
         let seen = |fragment: &Arc<Fragment>| {
@@ -210,7 +217,8 @@ impl RangeTombstones {
         seen
     }
 
-    /// Takes out what covers the keys from `low` to below `high`; fragments that go beyond are cut.
+    /// Takes out the fragments that cover the keys from `low` to below `high`. Fragments that go beyond these keys are
+    /// cut.
     fn take(&mut self, low: &[u8], high: Option<&[u8]>) -> Vec<Arc<Fragment>> {
         if !is_below(low, high) {
             return Vec::new();
@@ -222,7 +230,7 @@ impl RangeTombstones {
         self.fragments.drain(first..first + count).collect()
     }
 
-    /// Sees to it that no fragment goes beyond `key` that begins below it.
+    /// Cuts the fragment that begins below `key` and goes beyond `key`.
     fn cut(&mut self, key: &[u8]) {
         let index = self.fragments.partition_point(|fragment| fragment.low.as_slice() < key);
         let Some(last) = self.fragments[..index].last_mut().filter(|last| last.ends_above(key)) else { return };
@@ -231,12 +239,12 @@ impl RangeTombstones {
         self.fragments.insert(index, Arc::new(above));
     }
 
-    /// Adds one, to be put in its place by [`RangeTombstones::settle`].
+    /// Adds a fragment. [`RangeTombstones::settle`] puts the fragment in its place.
     fn push(&mut self, fragment: Fragment) {
         self.fragments.push(Arc::new(fragment));
     }
 
-    /// Brings fragments in order, and joins those that touch and are alike.
+    /// Sorts the fragments, and joins those that touch and are alike.
     fn settle(&mut self) {
         self.fragments.sort_by(|one, other| one.low.cmp(&other.low));
         self.fragments.dedup_by(|next, joined| {
@@ -260,9 +268,9 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Delete(u8, Option<u8>),
-        /// The structure has something newer of this key.
+        /// The structure has a newer version of this key.
         Outgrow(u8),
-        /// What is seen by no snapshot is cleared away.
+        /// Deletions that no snapshot tells apart are cleared away.
         Clear(u8, Option<u8>),
         Snapshot,
         Release(usize),
@@ -319,7 +327,7 @@ mod tests {
                 let stored = tombstones.fragments().iter().map(|fragment| (**fragment).clone()).collect();
                 prop_assert_eq!(RangeTombstones::from_fragments(stored), Some(tombstones.clone()));
                 for (key, deletes) in (0..KEYS).zip(&model) {
-                    // Who reads now, and who holds a snapshot.
+                    // A reader of now, and the holders of snapshots.
                     for &at in snapshots.iter().chain([&seq]) {
                         let expected = deletes.iter().copied().rfind(|delete| *delete <= at);
                         prop_assert_eq!(tombstones.newest(&[key], at), expected, "key {} at {:?}", key, at);

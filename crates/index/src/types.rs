@@ -22,7 +22,7 @@ impl Seq {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
-/// From when on a value is not there any more: a [`Time`] that is never 0.
+/// The time from which a value is no longer there: a [`Time`] that is never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expiry(NonZeroU64);
 
@@ -30,7 +30,7 @@ impl Expiry {
     /// Bytes of an encoded expiry.
     pub const BYTES: usize = 8;
 
-    /// At so many milliseconds since the beginning of 1970; none at 0.
+    /// An expiry at `millis` milliseconds since the beginning of 1970; none at 0.
     #[must_use]
     #[inline]
     pub const fn at(millis: u64) -> Option<Self> {
@@ -47,21 +47,21 @@ impl Expiry {
         self.0.get()
     }
 
-    /// Whether the value is not there any more.
+    /// Whether the value has expired at `now`.
     #[must_use]
     #[inline]
     pub const fn is_over(self, now: Time) -> bool {
         self.0.get() <= now.0
     }
 
-    /// As it stands on storage: little-endian.
+    /// The encoding on storage: little-endian.
     #[must_use]
     #[inline]
     pub const fn encode(self) -> [u8; Self::BYTES] {
         self.0.get().to_le_bytes()
     }
 
-    /// The expiry that `bytes` begin with; none where there is none.
+    /// The expiry at the start of `bytes`; none where there is none.
     #[must_use]
     #[inline]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
@@ -69,46 +69,46 @@ impl Expiry {
     }
 }
 
-/// What a reader looks at: the commits up to a seq, as they are at a time.
+/// A reader's position: all commits up to a seq, as they are at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// The last commit that is seen.
+    /// The last visible commit.
     pub seq: Seq,
-    /// What expires by then is not there any more.
+    /// Values that expire at this time or before are not there.
     pub now: Time,
 }
 
 impl From<Seq> for Moment {
-    /// At a time when nothing has expired.
+    /// A moment at a time when nothing has expired.
     fn from(seq: Seq) -> Self {
         Self { seq, now: Time(0) }
     }
 }
 
-/// Identity of a table, never given twice in a database.
+/// Identity of a table, assigned only once in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u32);
 
-/// What a version holds, borrowed.
+/// The content of a version, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
     /// The value itself.
     Inline(&'a [u8]),
-    /// Where the value is in the document log.
+    /// The place of the value in the document log.
     Document(DocPointer),
 }
 
-/// What an update does to its key.
+/// The effect of an update on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// The key has this value from now on, until it expires where that is said.
+    /// The key has this value from now on, until the expiry if there is one.
     Put(Payload<'a>, Option<Expiry>),
     /// The key is gone from now on.
     Delete,
 }
 
 impl<'a> Operation<'a> {
-    /// What it puts, if that is there at `now`.
+    /// The value that the operation puts, unless it has expired at `now`.
     #[must_use]
     #[inline]
     pub fn shown(&self, now: Time) -> Option<Payload<'a>> {
@@ -118,7 +118,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// When what it puts expires, if it does.
+    /// The expiry of the value, if there is one.
     #[must_use]
     #[inline]
     pub const fn expiry(&self) -> Option<Expiry> {
@@ -128,7 +128,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The document that it refers to.
+    /// The document that the operation refers to.
     #[must_use]
     #[inline]
     pub const fn document(&self) -> Option<DocPointer> {
@@ -144,22 +144,27 @@ impl<'a> Operation<'a> {
 pub struct Update<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// The commit that made it.
+    /// The commit that made this version.
     pub seq: Seq,
-    /// What it did.
+    /// The operation of that commit on the key.
     pub operation: Operation<'a>,
 }
 
 /// A batch of updates in key order; equal keys in rising seq order.
 ///
-/// Of each key, batches bring the versions in the order of their seqs. Those of other keys may be older or younger, so a queue may be
-/// applied in parts, in any order, each with a redo of its own, as long as all its versions of a key are in one part.
-/// After a crash those versions come again, in batches that need not be the same, that no [`Batch::through`] covered whose redo is in the log.
-/// One whose document was reported dropped may be among them, but no version may be left out whose document was not, unless
-/// the caller drops it. A version that may come again is not written again with another document before: which of the two
-/// is the last would be unknown.
+/// Batches bring the versions of each key in the order of their seqs. Versions of other keys may be older or younger.
+/// So a queue may be applied in parts, in any order, each with a redo of its own, as long as all its versions of a key
+/// are in one part.
+///
+/// After a crash, versions come again unless [`Batch::through`] of a batch whose redo is in the log covers them. The
+/// batches need not be the same as before. Three rules hold for them:
+///
+/// - A version whose document was reported dropped may come again.
+/// - A version whose document was not reported dropped must come again, unless the caller drops the document.
+/// - A version that may come again is not written with another document before that, because the last of the two would
+///   be unknown.
 pub trait Batch: Sync {
-    /// How many updates.
+    /// Number of updates.
     fn len(&self) -> usize;
     /// Whether there are none.
     fn is_empty(&self) -> bool {
@@ -167,23 +172,25 @@ pub trait Batch: Sync {
     }
     /// The update at `index`, below `len`.
     fn get(&self, index: usize) -> Update<'_>;
-    /// All versions up to this one, of the keys that the batch is about, are in this batch or in an earlier one, and none comes again once
-    /// the redo of this one is in the log.
+    /// Every version up to this seq, of the keys that the batch covers, is in this batch or in an earlier one. No such
+    /// version comes again once the redo of this batch is in the log.
     fn through(&self) -> Seq;
-    /// The class of the space that it takes, where it does not mostly delete and may have more for that.
+    /// The class of the space that the batch takes. A batch that mostly deletes may be given a class with more space
+    /// (`class_of`).
     fn class(&self) -> Class {
         Class::Normal
     }
 }
 
-/// The updates of another batch, side by side: a structure looks at each several times, and where they are kept that may take a search.
+/// The updates of another batch, side by side. A structure looks at each update several times, and a look at the
+/// original batch may take a search.
 pub struct Collected<'a> {
     batch: &'a dyn Batch,
     updates: Vec<Update<'a>>,
 }
 
 impl<'a> Collected<'a> {
-    /// Those of `batch`.
+    /// Collects the updates of `batch`.
     #[must_use]
     pub fn of(batch: &'a dyn Batch) -> Self {
         Self { batch, updates: (0..batch.len()).map(|index| batch.get(index)).collect() }
@@ -208,17 +215,17 @@ impl Batch for Collected<'_> {
     }
 }
 
-/// What a version holds, owned.
+/// The content of a version, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// The value itself.
     Inline(Vec<u8>),
-    /// Where the value is in the document log.
+    /// The place of the value in the document log.
     Document(DocPointer),
 }
 
 impl Payload<'_> {
-    /// A copy of it.
+    /// An owned copy.
     #[must_use]
     pub fn to_stored(&self) -> Stored {
         match self {
@@ -231,16 +238,16 @@ impl Payload<'_> {
 /// The newest version that a lookup saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The commit that made it.
+    /// The commit that made this version.
     pub seq: Seq,
-    /// Its value, or none where the key was deleted or the value is not there any more.
+    /// The value; none where the key was deleted or the value has expired.
     pub value: Option<Stored>,
     /// When the value expires, if it does.
     pub expiry: Option<Expiry>,
 }
 
 impl Found {
-    /// What a lookup at `now` finds of a version.
+    /// The result of a lookup at `now` that meets this version.
     #[must_use]
     #[inline]
     pub fn of(update: &Update<'_>, now: Time) -> Self {
@@ -258,18 +265,18 @@ pub trait Image: Send + Sync {
 /// The newest version that a lookup saw, borrowed.
 #[derive(Clone, Copy)]
 pub struct Seen<'a> {
-    /// The commit that made it.
+    /// The commit that made this version.
     pub seq: Seq,
-    /// Its value, or none where the key was deleted or the value is not there any more.
+    /// The value; none where the key was deleted or the value has expired.
     pub value: Option<Payload<'a>>,
     /// When the value expires, if it does.
     pub expiry: Option<Expiry>,
-    /// Gives the image that an inline value lies in, to be kept; none where it lies in what goes with the lookup.
+    /// Returns the image of an inline value, to be kept. None where the value is in memory that ends with the lookup.
     pub home: Option<&'a dyn Fn() -> std::sync::Arc<dyn Image>>,
 }
 
 impl<'a> Seen<'a> {
-    /// What a lookup at `now` sees of a version.
+    /// The borrowed result of a lookup at `now` that meets this version.
     #[must_use]
     #[inline]
     pub fn of(update: &Update<'a>, now: Time) -> Self {
@@ -279,7 +286,7 @@ impl<'a> Seen<'a> {
 }
 
 impl Found {
-    /// The same, borrowed.
+    /// The same result, borrowed.
     #[must_use]
     pub fn seen(&self) -> Seen<'_> {
         let value = self.value.as_ref().map(|value| match value {
@@ -317,14 +324,14 @@ pub struct PairRef<'a> {
 }
 
 impl PairRef<'_> {
-    /// A copy of it.
+    /// An owned copy.
     #[must_use]
     pub fn to_pair(&self) -> Pair {
         Pair { key: self.key.to_vec(), seq: self.seq, value: self.value.to_stored(), expiry: self.expiry }
     }
 }
 
-/// Which way a cursor walks.
+/// The direction of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Rising keys.
@@ -356,8 +363,8 @@ pub fn head(key: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// Which part of a key space has `key`, where parts begin at rising keys, the first of all of them at the empty one: `heads` are their [`head`]s, and `low` says
-/// where a part begins.
+/// The index of the part of a key space that contains `key`. Parts begin at rising keys, and the first part begins at
+/// the empty key. `heads` are the [`head`]s of these keys, and `low` gives the first key of a part.
 #[must_use]
 #[inline]
 pub fn part_of<'a>(heads: &[u64], low: impl Fn(usize) -> &'a [u8], key: &[u8]) -> usize {
@@ -381,9 +388,9 @@ pub fn common_prefix(one: &[u8], other: &[u8]) -> usize {
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Where it begins.
+    /// The lower end.
     pub lower: Bound<Vec<u8>>,
-    /// Where it ends.
+    /// The upper end.
     pub upper: Bound<Vec<u8>>,
 }
 
@@ -420,7 +427,8 @@ impl Bounds {
         self.above_lower(key) && self.below_upper(key)
     }
 
-    /// Whether `key` lies where a walk in this direction, which begins at an end of these bounds, has still to go behind `after`, or from that end on.
+    /// Whether a walk in this direction still has `key` ahead. The walk begins at an end of these bounds and has passed
+    /// `after`, or is at that end where `after` is none.
     #[must_use]
     pub fn is_ahead(&self, key: &[u8], direction: Direction, after: Option<&[u8]>) -> bool {
         let is_behind_begin = match direction {
@@ -442,24 +450,25 @@ impl Bounds {
     }
 }
 
-/// Which older versions must stay, and which values nobody sees any more.
+/// Decides which older versions must stay, and which values no reader sees any more.
 #[derive(Clone, Debug, Default)]
 pub struct Horizon {
-    /// What live snapshots look at: each seq once, and neither seq nor time falls ([`Horizon::new`]).
+    /// The moments of live snapshots: each seq once, and neither seq nor time falls ([`Horizon::new`]).
     pub snapshots: Vec<Moment>,
-    /// Nobody who is no snapshot looks at an earlier time.
+    /// No reader without a snapshot looks at an earlier time.
     pub now: Time,
-    /// Range deletes: those up to `visible` hide versions.
+    /// Range tombstones. Those up to `visible` hide versions.
     pub tombstones: RangeTombstones,
-    /// Commits up to this one are visible; none of the snapshots to come is older.
+    /// Commits up to this one are visible. No later snapshot is older.
     pub visible: Seq,
 }
 
 impl Horizon {
-    /// That of live snapshots, which come in the order of their seqs, and of readers who begin at `now` or later.
+    /// The horizon of live snapshots, in the order of their seqs, and of readers that begin at `now` or later.
     #[must_use]
     pub fn new(mut snapshots: Vec<Moment>, now: Time) -> Self {
-        // Of those that look at one seq, and of later ones, the earliest time counts: it sees what any of them sees.
+        // Among the snapshots of one seq and of later ones, the earliest time counts, because the snapshot of that time
+        // sees every value that any of them sees.
         let mut earliest = now;
         for snapshot in snapshots.iter_mut().rev() {
             earliest = earliest.min(snapshot.now);
@@ -481,21 +490,21 @@ impl Horizon {
         self.snapshots.first().map(|snapshot| snapshot.seq)
     }
 
-    /// Whether a version of seq `older`, shadowed by the next newer version of its key at seq `newer`, can still be seen.
+    /// Whether a snapshot can still see a version of seq `older` whose key has its next newer version at seq `newer`.
     #[must_use]
     pub fn sees(&self, older: Seq, newer: Seq) -> bool {
         self.first_within(older, Some(newer)).is_some()
     }
 
-    /// Whether the value of a version of `seq`, shadowed by one at seq `newer` where there is one, is not there any more for anybody who sees that
-    /// version.
+    /// Whether the value has expired for every reader that sees its version. The version has seq `seq`, and the next
+    /// newer version of the key, if there is one, has seq `newer`.
     #[must_use]
     pub fn is_over(&self, expiry: Expiry, seq: Seq, newer: Option<Seq>) -> bool {
         let earliest = self.first_within(seq, newer).map_or(self.now, |snapshot| snapshot.now);
         expiry.is_over(earliest)
     }
 
-    /// Whether a version of `key` is hidden by a range delete from everybody.
+    /// Whether a range tombstone hides this version of `key` from every reader.
     #[must_use]
     pub fn is_hidden(&self, key: &[u8], seq: Seq) -> bool {
         let Some(fragment) = self.tombstones.of_key(key) else { return false };
@@ -503,7 +512,7 @@ impl Horizon {
         delete.is_some_and(|delete| delete <= self.visible && !self.sees(seq, delete))
     }
 
-    /// Whether everything that a structure has from `low` to below `high` is hidden by range deletes from everybody.
+    /// Whether range tombstones hide the whole content of the structure from `low` to below `high` from every reader.
     #[must_use]
     pub fn is_bare(&self, low: &[u8], high: Option<&[u8]>) -> bool {
         let covers = |fragment: &Fragment| match (&fragment.high, high) {
@@ -518,7 +527,7 @@ impl Horizon {
         self.tombstones.of_key(low).is_some_and(|fragment| covers(fragment) && hides(fragment))
     }
 
-    /// The first of the snapshots from `from` on and below `to`, which has the earliest time of them.
+    /// The first snapshot with a seq from `from` on and below `to`. No other of them has an earlier time.
     fn first_within(&self, from: Seq, to: Option<Seq>) -> Option<&Moment> {
         let first = self.snapshots.partition_point(|snapshot| snapshot.seq < from);
         self.snapshots.get(first).filter(|snapshot| to.is_none_or(|to| snapshot.seq < to))
@@ -526,7 +535,7 @@ impl Horizon {
 }
 
 impl FromIterator<Seq> for Horizon {
-    /// That of snapshots of these seqs, which rise, at a time when nothing has expired.
+    /// The horizon of snapshots with these rising seqs, at a time when nothing has expired.
     fn from_iter<I: IntoIterator<Item = Seq>>(seqs: I) -> Self {
         Self::new(seqs.into_iter().map(Moment::from).collect(), Time(0))
     }
@@ -548,14 +557,14 @@ mod tests {
     #[test]
     fn a_value_is_over_when_the_earliest_of_those_who_see_it_is_behind_its_expiry() {
         let moment = |seq, now| Moment { seq: Seq(seq), now: Time(now) };
-        // One that begins later but looks at an earlier time, and two of one seq.
+        // One snapshot that begins later but looks at an earlier time, and two of one seq.
         let horizon = Horizon::new(vec![moment(5, 30), moment(9, 40), moment(9, 50), moment(12, 35)], Time(60));
         let is_over =
             |at, seq, newer: Option<u64>| horizon.is_over(Expiry::at(at).expect("not 0"), Seq(seq), newer.map(Seq));
         assert!(is_over(30, 5, None) && !is_over(31, 5, None));
         assert!(is_over(35, 6, None) && !is_over(36, 6, None));
         assert!(is_over(60, 13, None) && !is_over(61, 13, None));
-        // Nobody sees it but who begins now.
+        // Only readers that begin now see this version.
         assert!(is_over(60, 6, Some(9)) && !is_over(61, 6, Some(9)));
         assert!(horizon.sees(Seq(6), Seq(10)) && !horizon.sees(Seq(6), Seq(9)));
     }

@@ -1,4 +1,4 @@
-//! An allocator for what grows: lists, and hash tables.
+//! An allocator for growing collections: lists, and hash tables.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -8,13 +8,14 @@ use allocator_api2::alloc::{AllocError, Allocator};
 use crate::kept::{self, Holds, Piece};
 use crate::{PAGE, Shared, capacity};
 
-/// What is smaller comes from the heap that all threads share, in bytes: whoever has many small lists has no mappings for them.
+/// Least bytes of an allocation that is mapped. A smaller allocation comes from the heap that all threads share, so an
+/// owner of many small lists needs no mappings for them.
 pub const MAPPED_MIN: usize = 16 << 10;
 
 /// A list in mapped memory.
 pub type List<T> = allocator_api2::vec::Vec<T, Mapped>;
 
-/// Gives mapped memory for what is large, and that of [`Shared`] for what is small.
+/// Allocates mapped memory for large allocations, and memory of [`Shared`] for small ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mapped;
 
@@ -22,7 +23,8 @@ fn is_mapped(layout: Layout) -> bool {
     layout.size() >= MAPPED_MIN && layout.align() <= PAGE
 }
 
-// SAFETY: memory belongs to whoever got it until it is given back, from whichever allocator it is; which one goes by the layout alone.
+// SAFETY: memory belongs to its owner until it is given back, from either allocator; the layout alone decides which
+// one.
 unsafe impl Allocator for Mapped {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if !is_mapped(layout) {
@@ -37,10 +39,10 @@ unsafe impl Allocator for Mapped {
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
         if is_mapped(layout) {
-            // SAFETY: it was taken for this layout, and the caller gives it up.
+            // SAFETY: the memory was taken for this layout, and the caller gives the memory up.
             unsafe { kept::leave(Piece { start, capacity: capacity(layout.size()) }, Holds::Nothing) }
         } else {
-            // SAFETY: it came from there, with this layout.
+            // SAFETY: the memory came from `Shared`, with this layout.
             unsafe { Shared.deallocate(start, layout) }
         }
     }

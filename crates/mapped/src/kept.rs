@@ -1,4 +1,4 @@
-//! What is kept of freed memory, for the process.
+//! The freed memory that is kept for the process.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::collections::VecDeque;
@@ -9,38 +9,40 @@ use parking_lot::Mutex;
 
 use crate::{PAGE, system};
 
-/// Most bytes that are kept. A write buffer that is filled as fast as it goes gives up tens of megabytes at once, and takes them again.
+/// Most bytes that are kept. A write buffer that is filled as fast as it empties gives up tens of megabytes at once,
+/// and takes them again.
 const BYTES_MAX: usize = 64 << 20;
 
 /// Most bytes of a piece that is kept.
 const PIECE_BYTES_MAX: usize = 4 << 20;
 
-/// How long they are: what lies longer unused is of more use to somebody else. It is given back when memory is next left, or taken anew, or by who is idle ([`trim`](crate::trim)).
+/// How long a piece is kept: memory that lies unused for longer is of more use to another process. Such memory is given
+/// back when memory is next freed or newly allocated, or by an idle thread ([`trim`](crate::trim)).
 const KEPT_FOR: Duration = Duration::from_millis(250);
 
-/// By so much of what is freed what was in use lately becomes less, until it is what is in use.
+/// The recent maximum of bytes in use falls by one such part of all freed bytes, but not below the bytes in use.
 const FORGETTING: usize = 64;
 
 static KEPT: Mutex<Kept> = Mutex::new(Kept::new(BYTES_MAX));
 
-/// Memory of that capacity.
+/// A piece of memory with its capacity in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) start: NonNull<u8>,
     pub(crate) capacity: usize,
 }
 
-// SAFETY: it belongs to whoever has it, as what a Box has does.
+// SAFETY: a piece belongs to its holder alone, as the memory of a Box does.
 unsafe impl Send for Piece {}
 
-/// Memory that is kept, what it holds, and since when.
+/// A kept piece, its content, and the time since when.
 struct Left {
     piece: Piece,
     holds: Holds,
     at: Instant,
 }
 
-/// What somebody may look for in memory before writing to it.
+/// The content that a user of memory may read before writing to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
     /// Bytes, all of them initialised.
@@ -49,7 +51,7 @@ pub(crate) enum Holds {
     Nothing,
 }
 
-/// Memory of that capacity, and whether it is zero: kept, or new.
+/// Memory of that capacity, and whether its bytes are zero: true for new memory, false for kept memory.
 pub(crate) fn take(capacity: usize, wanted: Holds) -> (Piece, bool) {
     try_take(capacity, wanted)
         .unwrap_or_else(|| handle_alloc_error(Layout::from_size_align(capacity, PAGE).unwrap_or(Layout::new::<u8>())))
@@ -61,7 +63,7 @@ pub(crate) fn try_take(capacity: usize, wanted: Holds) -> Option<(Piece, bool)> 
     if let Some(piece) = kept {
         return Some((piece, false));
     }
-    // What makes room for it, and no more: who takes memory may hold a lock.
+    // Frees enough to make room for the new piece, and no more, because the caller may hold a lock.
     free_over(1);
     match system::take(capacity) {
         Some(start) => Some((Piece { start, capacity }, true)),
@@ -72,10 +74,11 @@ pub(crate) fn try_take(capacity: usize, wanted: Holds) -> Option<(Piece, bool)> 
     }
 }
 
-/// Keeps memory for others, or gives it or something else back.
+/// Keeps memory for later allocations, or gives this or other memory back to the system.
 ///
 /// # Safety
-/// It was taken, with that capacity, and nobody uses it any more. All of its bytes are initialised if that is what it holds.
+/// The piece was taken, with that capacity, and nobody uses the piece any more. All of its bytes are initialised if
+/// `holds` is `Holds::Bytes`.
 pub(crate) unsafe fn leave(piece: Piece, holds: Holds) {
     if piece.capacity > PIECE_BYTES_MAX {
         KEPT.lock().used_bytes -= piece.capacity;
@@ -86,26 +89,26 @@ pub(crate) unsafe fn leave(piece: Piece, holds: Holds) {
     free_over(usize::MAX);
 }
 
-/// Gives back what is kept beyond the bound, so many pieces at most.
+/// Gives kept memory beyond the bounds back to the system, at most `pieces` pieces.
 pub(crate) fn free_over(pieces: usize) {
     let now = Instant::now();
     for _ in 0..pieces {
-        // Not with the lock held: to give back megabytes takes a while.
+        // Freed without the lock, because giving megabytes back takes a while.
         let over = KEPT.lock().over(now);
         let Some(piece) = over else { return };
-        // SAFETY: it was left, and nobody has it any more.
+        // SAFETY: the piece was left, and nobody has the piece any more.
         unsafe { system::free(piece.start, piece.capacity) }
     }
 }
 
-/// Memory that was freed, and how much is in use.
+/// The freed memory that is kept, and the number of bytes in use.
 struct Kept {
-    /// The oldest first.
+    /// The oldest piece first.
     left: VecDeque<Left>,
     kept_bytes: usize,
     bytes_max: usize,
     used_bytes: usize,
-    /// Most bytes that were in use lately.
+    /// The most bytes that were in use lately.
     recent_bytes: usize,
 }
 
@@ -114,11 +117,11 @@ impl Kept {
         Self { left: VecDeque::new(), kept_bytes: 0, bytes_max, used_bytes: 0, recent_bytes: 0 }
     }
 
-    /// Notes that so many bytes more are in use; memory for them, if there is some.
+    /// Notes that `capacity` more bytes are in use, and returns kept memory for them, if there is some.
     fn take(&mut self, capacity: usize, wanted: Holds) -> Option<Piece> {
         self.used_bytes += capacity;
         self.recent_bytes = self.recent_bytes.max(self.used_bytes);
-        // What was left last is most likely in the processor's cache.
+        // The piece that was left last is most likely in the processor's cache.
         let suits =
             |left: &Left| left.piece.capacity == capacity && (wanted == Holds::Nothing || left.holds == Holds::Bytes);
         let place = self.left.iter().rposition(suits)?;
@@ -126,7 +129,7 @@ impl Kept {
         self.left.remove(place).map(|left| left.piece)
     }
 
-    /// Keeps memory that is not in use any more.
+    /// Keeps a piece that is no longer in use.
     fn leave(&mut self, piece: Piece, holds: Holds, at: Instant) {
         self.used_bytes -= piece.capacity;
         let forgotten = (piece.capacity / FORGETTING).min(self.recent_bytes - self.used_bytes);
@@ -135,7 +138,11 @@ impl Kept {
         self.left.push_back(Left { piece, holds, at });
     }
 
-    /// The oldest of what is kept, where it has been for long, or there is more than the bound, or with what is in use more than one piece above what was in use lately.
+    /// Removes the oldest piece under one of three conditions; none otherwise:
+    ///
+    /// - The piece has been kept for longer than `KEPT_FOR`.
+    /// - `kept_bytes > bytes_max`.
+    /// - `kept_bytes + used_bytes > recent_bytes + (capacity of that piece)`.
     fn over(&mut self, now: Instant) -> Option<Piece> {
         let oldest = self.left.front()?;
         let recent_bytes = self.recent_bytes + oldest.piece.capacity;
@@ -154,7 +161,7 @@ mod tests {
     use super::*;
 
     fn piece(number: usize, pages: usize) -> Piece {
-        // Nobody looks into it.
+        // Never dereferenced.
         Piece { start: NonNull::dangling().map_addr(|start| start.saturating_add(number)), capacity: pages * PAGE }
     }
 
@@ -169,12 +176,12 @@ mod tests {
         kept.leave(one, Holds::Bytes, now);
         kept.leave(other, Holds::Nothing, now);
         assert_eq!((kept.over(now), kept.kept_bytes, kept.used_bytes), (None, 200 * PAGE, 0));
-        // Another size in their place: about as much together as was in use.
+        // Another size in their place: the sum is about as large as the bytes that were in use.
         assert_eq!(take(&mut kept, 150), None);
         assert_eq!((kept.over(now), kept.over(now)), (Some(one), None));
         kept.leave(piece(3, 150), Holds::Nothing, now);
         assert_eq!((kept.over(now), kept.kept_bytes), (None, 250 * PAGE));
-        // What is not used for long is given back.
+        // Memory that is not used for long is given back.
         for _ in 0..1000 {
             let memory = take(&mut kept, 20).unwrap_or(piece(4, 20));
             kept.leave(memory, Holds::Nothing, now);

@@ -1,15 +1,18 @@
-//! Memory that is mapped from the system, and what is kept of it for whoever wants some next.
+//! Memory that is mapped from the system, and a store of freed memory for the next allocations.
 //!
-//! Queues and large I/O buffers are filled by some threads and dropped by others. What a general allocator is given back in that way, in pieces of all
-//! sizes, it keeps for the threads that took it; and what is mapped anew for each use costs a page fault for each page. So:
+//! Some threads fill queues and large I/O buffers, other threads drop them. A general allocator keeps such freed
+//! memory, in pieces of all sizes, for the threads that allocated it. A new mapping for each use costs a page fault for
+//! each page. Therefore:
 //!
-//! 1. Memory has one of few sizes ([`capacity`]), and what is freed is kept for the next that has the same.
-//! 2. As much is kept as makes, with what is in use, what was in use lately: so keeping never takes more memory than there was use for. And only for a moment: what is taken again goes
-//!    round faster.
-//! 3. [`Memory`] is bytes. [`Mapped`] is an allocator for lists and tables; what is small it takes from the heap of [`Shared`].
-//! 4. [`Pages`] are for devices: of a few chunks, each of which is next to one another in physical memory.
-//! 5. [`Shared`] is an allocator for what is small and lives long: one heap for all threads.
-//! 6. A process may have so many mappings and no more. What cannot be mapped comes from the general allocator after all, and a list says what did.
+//! 1. Memory has one of few sizes ([`capacity`]), and freed memory is kept for the next allocation of the same size.
+//! 2. (kept bytes) + (bytes in use) stays near the most bytes that were in use lately, so keeping never takes more
+//!    memory than there was use for. Memory is kept only for a moment, because memory in use again circulates faster.
+//! 3. [`Memory`] is bytes. [`Mapped`] is an allocator for lists and tables, and takes small allocations from the heap
+//!    of [`Shared`].
+//! 4. [`Pages`] are for devices. They come from a few chunks, each of which is contiguous in physical memory.
+//! 5. [`Shared`] is an allocator for small allocations that live long: one heap for all threads.
+//! 6. A process may have a limited number of mappings. Memory that cannot be mapped comes from the general allocator,
+//!    and a list notes these allocations.
 
 #![expect(unsafe_code, reason = "neither mappings nor allocators have a safe interface")]
 
@@ -28,13 +31,14 @@ pub use shared::{Shared, SharedBytes};
 
 use kept::{Holds, Piece};
 
-/// What the system maps at a time, in bytes.
+/// The unit in which the system maps memory, in bytes.
 pub const PAGE: usize = 4 << 10;
 
-/// There are so many sizes up to each power of two, half of which are below half of it: so that what is kept suits another time.
+/// Number of sizes up to each power of two; half of them are at or below half of that power. Few sizes make it likely
+/// that kept memory fits the next allocation.
 const SIZES: usize = 8;
 
-/// Bytes that memory for `len` bytes takes: a multiple of [`PAGE`], and at most a quarter more than that needs.
+/// Bytes that memory for `len` bytes takes: a multiple of [`PAGE`], and at most a quarter more than `len` needs.
 ///
 /// # Panics
 /// When no object may be that large.
@@ -45,13 +49,13 @@ pub fn capacity(len: usize) -> usize {
     exact.next_multiple_of((exact.next_power_of_two() / SIZES).max(PAGE))
 }
 
-/// Bytes that an allocation of so many takes from [`Mapped`].
+/// Bytes that an allocation of `bytes` takes from [`Mapped`].
 #[must_use]
 pub fn taken(bytes: usize) -> usize {
     if bytes < MAPPED_MIN { Shared::taken(bytes) } else { capacity(bytes) }
 }
 
-/// Gives back what is kept and was not wanted for long: for who is idle.
+/// Gives kept memory that was not wanted for long back to the system. For an idle thread to call.
 pub fn trim() {
     kept::free_over(usize::MAX);
 }
@@ -75,7 +79,7 @@ impl Memory {
         memory
     }
 
-    /// As many bytes, which are zero or what others in this process held before.
+    /// As many bytes, which are zero or hold earlier content of this process.
     ///
     /// # Panics
     /// As [`capacity`].
@@ -84,7 +88,7 @@ impl Memory {
         Self(kept::take(capacity(len), Holds::Bytes).0)
     }
 
-    /// The same; none where there is no memory.
+    /// As `Memory::used_before`; none where there is no memory.
     ///
     /// # Panics
     /// As [`capacity`].
@@ -93,7 +97,7 @@ impl Memory {
         kept::try_take(capacity(len), Holds::Bytes).map(|(piece, _)| Self(piece))
     }
 
-    /// Where it begins: for a device that reads or writes it beyond any borrow.
+    /// The start of the memory, for a device that reads or writes it beyond any borrow.
     #[must_use]
     pub const fn start(&self) -> NonNull<u8> {
         self.0.start
@@ -102,7 +106,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was taken, and nobody can use it any more.
+        // SAFETY: the piece was taken, and nobody can use the piece any more.
         unsafe { kept::leave(self.0, Holds::Bytes) }
     }
 }
@@ -111,7 +115,7 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: it has so many bytes, which are initialised, and `self` is borrowed.
+        // SAFETY: the piece has `capacity` bytes, all of them are initialised, and `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.capacity) }
     }
 }
@@ -123,9 +127,9 @@ impl DerefMut for Memory {
     }
 }
 
-// SAFETY: it owns its bytes alone, as a Box<[u8]> does.
+// SAFETY: a `Memory` owns its bytes alone, as a Box<[u8]> does.
 unsafe impl Send for Memory {}
-// SAFETY: sharing it gives out only `&[u8]`.
+// SAFETY: a shared `Memory` gives out only `&[u8]`.
 unsafe impl Sync for Memory {}
 
 #[cfg(test)]
@@ -147,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_was_used_before_is_zero_where_that_is_asked() {
-        // Of a size that no other test has.
+        // A size that no other test has.
         const LEN: usize = 3 << 20;
         let mut memory = Memory::zeroed(LEN);
         assert!(memory.iter().all(|byte| *byte == 0));

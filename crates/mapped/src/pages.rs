@@ -1,10 +1,12 @@
-//! Whole pages next to one another, for what a device transfers.
+//! Contiguous whole pages, for transfers to and from a device.
 //!
-//! 1. They are carved out of chunks of [`CHUNK`] bytes, each of which is one huge page where the system has such. So a transfer is one piece of physical memory, whatever its length: a device
-//!    that is given each page apart reads 24 KiB at two thirds of the rate.
-//! 2. Pages are taken from the first place with enough of them, in the first chunk that has one, so that later chunks become free as a whole. What is small, of which threads keep some, has
-//!    chunks of its own: a few pages that stay do not hold what a batch of large ones had.
-//! 3. A chunk of which nothing is in use goes where all mapped memory goes that somebody may want next; one of each kind stays.
+//! 1. Pages are carved out of chunks of [`CHUNK`] bytes. A chunk is one huge page where the system has huge pages, so a
+//!    transfer of any length is one piece of physical memory. A device that is given each page apart reads 24 KiB at
+//!    two thirds of the rate.
+//! 2. Pages come from the first place with enough of them, in the first chunk that has one, so that later chunks become
+//!    free as a whole. Small allocations, of which threads keep some, have chunks of their own: a few small allocations
+//!    that stay do not hold the chunks of a batch of large ones.
+//! 3. A chunk without pages in use goes back to the store of kept memory. One free chunk of each kind stays.
 
 use std::ptr::NonNull;
 
@@ -14,13 +16,13 @@ use crate::PAGE;
 use crate::kept::{self, Holds, Piece};
 use crate::system::HUGE_PAGE as CHUNK;
 
-/// Most bytes that are carved out of a chunk. What takes more of it would leave little to others.
+/// Most bytes that are carved out of a chunk: a larger allocation would leave little of the chunk to others.
 pub const PAGES_BYTES_MAX: usize = CHUNK / 2;
 
 const CHUNK_PAGES: usize = CHUNK / PAGE;
 const WORD: usize = u64::BITS as usize;
 
-/// Most bytes of what is small, and has chunks of its own: no thread should keep what is more.
+/// Most bytes of a small allocation, which comes from chunks of its own. No thread should keep larger ones.
 pub const SMALL_BYTES_MAX: usize = 64 << 10;
 
 static SMALL: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
@@ -30,12 +32,12 @@ fn chunks(capacity: usize) -> &'static Mutex<Vec<Chunk>> {
     if capacity <= SMALL_BYTES_MAX { &SMALL } else { &LARGE }
 }
 
-/// So many pages, initialised, which go back when they are dropped.
+/// Contiguous pages, initialised, which go back to their chunk on drop.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Pages(Piece);
 
 impl Pages {
-    /// Pages that are zero, or what others in this process held before.
+    /// Pages that are zero or hold earlier content of this process.
     ///
     /// # Panics
     /// When `capacity` is not a number of whole pages, from one to [`PAGES_BYTES_MAX`] bytes.
@@ -46,12 +48,12 @@ impl Pages {
         let (chunks, pages) = (chunks(capacity), capacity / PAGE);
         let found = take(&mut chunks.lock(), pages);
         let start = found.unwrap_or_else(|| {
-            // Not with the lock held: to map memory takes a while.
+            // Without the lock, because mapping memory takes a while.
             let (piece, _) = kept::take(CHUNK, Holds::Bytes);
             let mut there = chunks.lock();
             if let Some(start) = take(&mut there, pages) {
                 drop(there);
-                // SAFETY: it was taken, nobody has anything of it, and it is initialised.
+                // SAFETY: the piece was taken, nobody has a part of the piece, and the piece is initialised.
                 unsafe { kept::leave(piece, Holds::Bytes) }
                 return start;
             }
@@ -61,13 +63,13 @@ impl Pages {
         Self(Piece { start, capacity })
     }
 
-    /// Bytes that they have.
+    /// Bytes of the pages.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.0.capacity
     }
 
-    /// Where they begin.
+    /// The start of the pages.
     #[must_use]
     pub const fn start(&self) -> NonNull<u8> {
         self.0.start
@@ -85,22 +87,23 @@ impl Drop for Pages {
             is_over.then(|| chunks.remove(place))
         };
         if let Some(chunk) = over {
-            // SAFETY: it was taken, nothing of it is in use, and it was initialised when it was mapped.
+            // SAFETY: the piece was taken, nothing of it is in use, and its bytes were initialised when the piece was
+            // mapped.
             unsafe { kept::leave(chunk.piece, Holds::Bytes) }
         }
     }
 }
 
-/// The first so many pages that are free.
+/// Takes the first `pages` contiguous pages that are free.
 fn take(chunks: &mut [Chunk], pages: usize) -> Option<NonNull<u8>> {
     chunks.iter_mut().find_map(|chunk| {
         let first = chunk.take(pages)?;
-        // SAFETY: within the chunk.
+        // SAFETY: the page is within the chunk.
         Some(unsafe { chunk.piece.start.add(first * PAGE) })
     })
 }
 
-/// A chunk, and which of its pages are free.
+/// A chunk, and the set of its free pages.
 struct Chunk {
     piece: Piece,
     free: [u64; CHUNK_PAGES / WORD],
@@ -112,7 +115,7 @@ impl Chunk {
         Self { piece, free: [u64::MAX; CHUNK_PAGES / WORD], free_pages: CHUNK_PAGES }
     }
 
-    /// The number of the page that begins there; none where it is not in this chunk.
+    /// The number of the page that begins at `start`; none where that address is not in this chunk.
     fn page_of(&self, start: NonNull<u8>) -> Option<usize> {
         let offset = start.addr().get().checked_sub(self.piece.start.addr().get())?;
         (offset < CHUNK).then_some(offset / PAGE)
@@ -122,7 +125,7 @@ impl Chunk {
         self.free_pages == CHUNK_PAGES
     }
 
-    /// Takes the first so many pages that are free: the number of the first of them.
+    /// Takes the first `pages` contiguous free pages and returns the number of the first one.
     fn take(&mut self, pages: usize) -> Option<usize> {
         if pages > self.free_pages {
             return None;
@@ -143,7 +146,7 @@ impl Chunk {
         self.mark(first, pages, true);
     }
 
-    /// The first page from `page` on that is free, or not; the end of the chunk where there is none.
+    /// The first page from `page` on whose state is `free`; the end of the chunk where there is none.
     fn next(&self, page: usize, free: bool) -> usize {
         let (mut word, mut from) = (page / WORD, page % WORD);
         while let Some(bits) = self.free.get(word) {
@@ -179,7 +182,7 @@ mod tests {
     use super::*;
 
     fn chunk() -> Chunk {
-        // Nobody looks into it.
+        // Never dereferenced.
         Chunk::new(Piece { start: NonNull::dangling(), capacity: CHUNK })
     }
 
@@ -197,7 +200,7 @@ mod tests {
                     taken.insert(first, pages);
                 }
                 None => {
-                    // Every second one goes, so that there are gaps of all lengths.
+                    // Every second allocation goes, so that there are gaps of all lengths.
                     let some: Vec<_> = taken.iter().step_by(2).map(|(first, pages)| (*first, *pages)).collect();
                     for (first, pages) in some {
                         taken.remove(&first);
@@ -226,12 +229,12 @@ mod tests {
             let mut held: Vec<Pages> = Vec::new();
             for round in 0..200_usize {
                 let pages = Pages::used_before((1 + (round * 37 + usize::from(seed)) % 200) * PAGE);
-                // SAFETY: nobody else has them.
+                // SAFETY: nobody else has these pages.
                 unsafe { pages.start().write_bytes(seed, pages.capacity()) };
                 held.push(pages);
                 if held.len() == 30 {
                     for pages in held.drain(..) {
-                        // SAFETY: all of it was written.
+                        // SAFETY: all of these bytes were written.
                         let bytes = unsafe { std::slice::from_raw_parts(pages.start().as_ptr(), pages.capacity()) };
                         assert!(bytes.iter().all(|byte| *byte == seed));
                     }

@@ -1,10 +1,11 @@
-//! One heap for what many threads put into a cache and others take out of it.
+//! One heap for memory that many threads put into a cache and other threads take out.
 //!
-//! The general allocator has an arena for each few threads, and what is freed goes back to the arena that it came from. So images that any thread makes and any
-//! other evicts leave holes in all of them, and the process has up to twice what is in use. Here all threads share one heap: dlmalloc's, which takes the hole that
-//! fits best, and joins holes that are neighbours.
+//! The general allocator has an arena for each few threads, and freed memory goes back to its arena. Images that any
+//! thread makes and any other evicts therefore leave holes in all arenas, and the process takes up to twice the bytes
+//! in use. Here all threads share one heap, dlmalloc's, which takes the best-fitting hole and joins neighbouring holes.
 //!
-//! It grows by [`GROWTH`] at a time, so it needs few mappings, and gives its end back when that is free. Where it cannot grow, the general allocator is asked after all.
+//! The heap grows by [`GROWTH`] at a time and so needs few mappings. When its end is free, the heap gives that memory
+//! back. Where the heap cannot grow, the general allocator serves the request.
 
 use std::alloc::Layout;
 use std::num::NonZero;
@@ -19,7 +20,7 @@ use crate::{PAGE, system};
 /// Bytes that the heap takes from the system at a time.
 const GROWTH: usize = system::HUGE_PAGE;
 
-/// What the heap notes beside each allocation, and rounds it up by, on average.
+/// Bytes that the heap adds to each allocation, on average, for its notes and for rounding up.
 const OVERHEAD: usize = 16;
 
 static HEAP: Mutex<Dlmalloc<Mappings>> = Mutex::new({
@@ -28,7 +29,7 @@ static HEAP: Mutex<Dlmalloc<Mappings>> = Mutex::new({
     heap
 });
 
-/// Gives memory of the heap that all threads share.
+/// Allocates from the heap that all threads share.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shared;
 
@@ -39,16 +40,16 @@ impl Shared {
     /// A copy of `bytes`.
     #[must_use]
     pub fn copied(bytes: &[u8]) -> SharedBytes {
-        // At once: the lists of this kind take bytes one by one.
+        // One copy, because the lists of this kind take bytes one by one.
         let mut copy = SharedBytes::new_uninit_slice_in(bytes.len(), Self);
-        // SAFETY: it has so many bytes, and nobody else has it; all are written.
+        // SAFETY: the box has this number of bytes, and nobody else has the box; all bytes are written.
         unsafe {
             copy.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
             copy.assume_init()
         }
     }
 
-    /// So many bytes of zero.
+    /// `len` bytes of zero.
     #[must_use]
     pub fn zeroed(len: usize) -> SharedBytes {
         let mut bytes = SharedBytes::new_uninit_slice_in(len, Self);
@@ -59,14 +60,15 @@ impl Shared {
         }
     }
 
-    /// What an allocation of so many bytes takes.
+    /// Bytes that an allocation of `bytes` takes.
     #[must_use]
     pub const fn taken(bytes: usize) -> usize {
         if bytes == 0 { 0 } else { bytes + OVERHEAD }
     }
 }
 
-// SAFETY: memory belongs to whoever got it until it is given back to the same heap, of which there is one, or to the general allocator where it came from that.
+// SAFETY: memory belongs to its owner until the owner gives it back: to the same heap, of which there is one, or to the
+// general allocator for memory from there.
 unsafe impl Allocator for Shared {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {
@@ -81,7 +83,7 @@ unsafe impl Allocator for Shared {
     }
 
     unsafe fn deallocate(&self, start: NonNull<u8>, layout: Layout) {
-        // SAFETY: it came from one of the two, with this layout, and the caller gives it up.
+        // SAFETY: the memory came from one of the two, with this layout, and the caller gives the memory up.
         unsafe {
             if layout.size() > 0 && !system::free_not_mapped(start, layout.size()) {
                 HEAP.lock().free(start.as_ptr(), layout.size(), layout.align());
@@ -90,10 +92,10 @@ unsafe impl Allocator for Shared {
     }
 }
 
-/// Where the heap grows.
+/// The source of the heap's memory.
 struct Mappings;
 
-// SAFETY: what is mapped is nobody else's until it is given back, and zero.
+// SAFETY: mapped memory has no other owner until the heap gives it back, and is zero.
 unsafe impl dlmalloc::Allocator for Mappings {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         system::map(size).map_or((std::ptr::null_mut(), 0, 0), |start| (start.as_ptr(), size, 0))
@@ -104,12 +106,12 @@ unsafe impl dlmalloc::Allocator for Mappings {
     }
 
     fn free_part(&self, start: *mut u8, old: usize, new: usize) -> bool {
-        // SAFETY: the heap has what is behind `new`, and gives it up.
+        // SAFETY: the heap owns the memory behind `new`, and gives that memory up.
         unsafe { system::unmap(start.add(new), old - new) }
     }
 
     fn free(&self, start: *mut u8, size: usize) -> bool {
-        // SAFETY: the heap gives it up.
+        // SAFETY: the heap gives this memory up.
         unsafe { system::unmap(start, size) }
     }
 
@@ -147,9 +149,9 @@ mod tests {
         }
         let layout = Layout::new::<[u64; 100]>();
         let elsewhere = system::take_not_mapped(layout.size()).expect("memory");
-        // SAFETY: nobody else has it.
+        // SAFETY: nobody else has this memory.
         unsafe { Shared.deallocate(elsewhere, layout) };
-        // SAFETY: it is not looked at, for it is on no list any more.
+        // SAFETY: the memory is not accessed, because it is on no list any more.
         assert!(!unsafe { system::free_not_mapped(elsewhere, layout.size()) });
         assert!(Shared::zeroed(5000).iter().all(|byte| *byte == 0));
         assert_eq!((Shared::zeroed(0).len(), Shared::copied(b"").len()), (0, 0));

@@ -9,36 +9,37 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::PAGE;
 
-/// What processors with pages of 4 KiB have as the next larger one.
+/// The next larger page size of processors with pages of 4 KiB.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Where memory begins that could not be mapped.
+/// Start addresses of memory that could not be mapped.
 static NOT_MAPPED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// How many there are, so that mostly nobody asks for the list.
+/// Length of that list, so that most calls need not lock the list.
 static NOT_MAPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn layout(capacity: usize) -> Option<Layout> {
     Layout::from_size_align(capacity, PAGE).ok().filter(|_| capacity > 0)
 }
 
-/// So many bytes of zero; none where there is no memory.
+/// `capacity` bytes of zero; none where there is no memory.
 pub(crate) fn take(capacity: usize) -> Option<NonNull<u8>> {
     map(capacity).or_else(|| take_not_mapped(capacity))
 }
 
-/// So many bytes of zero; none where they cannot be mapped. Huge pages, where they are a multiple of one.
+/// `capacity` bytes of zero; none where they cannot be mapped. A multiple of a huge page gets huge pages.
 pub(crate) fn map(capacity: usize) -> Option<NonNull<u8>> {
     if !capacity.is_multiple_of(HUGE_PAGE) {
         return map_anywhere(capacity);
     }
-    // Mostly it comes right below what was mapped before, and is aligned as that is. Then the system counts both as one mapping, of which a process may have so many and no more.
+    // A new mapping mostly comes right below the previous one, and is aligned as that one is. Then the system counts
+    // both as one mapping, and the number of mappings of a process is limited.
     let mut start = map_anywhere(capacity)?;
     if !start.addr().get().is_multiple_of(HUGE_PAGE) {
-        // SAFETY: it was just mapped.
+        // SAFETY: the memory was just mapped.
         unsafe { unmap(start.as_ptr(), capacity) };
         let longer = map_anywhere(capacity + HUGE_PAGE)?;
         let before = longer.addr().get().wrapping_neg() % HUGE_PAGE;
-        // SAFETY: what is mapped and not within the bytes that are given out is nobody's.
+        // SAFETY: the mapped bytes outside of those that are given out have no owner.
         unsafe {
             start = longer.add(before);
             if before > 0 {
@@ -47,7 +48,7 @@ pub(crate) fn map(capacity: usize) -> Option<NonNull<u8>> {
             unmap(start.add(capacity).as_ptr(), HUGE_PAGE - before);
         }
     }
-    // SAFETY: it is mapped. Where the system refuses, as one without huge pages, all is as it was before.
+    // SAFETY: the memory is mapped. Where the system refuses, as one without huge pages does, nothing changes.
     let _ = unsafe { madvise(start.as_ptr().cast(), capacity, Advice::LinuxHugepage) };
     Some(start)
 }
@@ -60,16 +61,16 @@ fn map_anywhere(capacity: usize) -> Option<NonNull<u8>> {
     memory.ok().and_then(|memory| NonNull::new(memory.cast()))
 }
 
-/// Gives bytes back that were mapped. Whether the system took them.
+/// Gives mapped bytes back to the system. Returns whether the system took them.
 ///
 /// # Safety
-/// They were mapped, with whole pages, and nobody uses them any more.
+/// The bytes were mapped, with whole pages, and nobody uses them any more.
 pub(crate) unsafe fn unmap(start: *mut u8, bytes: usize) -> bool {
     // SAFETY: as the caller says.
     unsafe { munmap(start.cast(), bytes) }.is_ok()
 }
 
-/// So many bytes of zero from the general allocator, aligned to [`PAGE`]; none where there is no memory.
+/// `capacity` bytes of zero from the general allocator, aligned to [`PAGE`]; none where there is no memory.
 pub(crate) fn take_not_mapped(capacity: usize) -> Option<NonNull<u8>> {
     // SAFETY: the layout is not of size zero.
     let start = NonNull::new(unsafe { alloc_zeroed(layout(capacity)?) })?;
@@ -79,12 +80,13 @@ pub(crate) fn take_not_mapped(capacity: usize) -> Option<NonNull<u8>> {
     Some(start)
 }
 
-/// Gives bytes back that could not be mapped. Whether they are such: then they are not on the list any more.
+/// Frees memory that could not be mapped. Returns whether the memory was on that list; if so, it is removed from the
+/// list.
 ///
 /// # Safety
-/// They were taken with that capacity, and nobody uses them any more.
+/// The bytes were taken with that capacity, and nobody uses them any more.
 pub(crate) unsafe fn free_not_mapped(start: NonNull<u8>, capacity: usize) -> bool {
-    // Whoever frees it has it from the thread that took it, which had noted it before.
+    // The freeing thread has the memory from the thread that took it, which had noted the memory before.
     if NOT_MAPPED_COUNT.load(Ordering::Relaxed) == 0 {
         return false;
     }
@@ -93,23 +95,24 @@ pub(crate) unsafe fn free_not_mapped(start: NonNull<u8>, capacity: usize) -> boo
     not_mapped.swap_remove(place);
     NOT_MAPPED_COUNT.store(not_mapped.len(), Ordering::Relaxed);
     if let Some(layout) = layout(capacity) {
-        // SAFETY: it was allocated with this layout.
+        // SAFETY: the memory was allocated with this layout.
         unsafe { dealloc(start.as_ptr(), layout) }
     }
     true
 }
 
-/// Gives it back.
+/// Gives memory back to its source.
 ///
 /// # Safety
-/// It was taken with that capacity, and nobody uses it any more.
+/// The memory was taken with that capacity, and nobody uses the memory any more.
 pub(crate) unsafe fn free(start: NonNull<u8>, capacity: usize) {
     // SAFETY: as the caller says.
     if unsafe { free_not_mapped(start, capacity) } {
         return;
     }
     let start = start.as_ptr().cast();
-    // SAFETY: it was mapped with that length. Where the system has no room to note that it is not mapped any more, it has the memory back all the same.
+    // SAFETY: the memory was mapped with that length. Where the system has no room to note the end of the mapping, the
+    // system gets the memory back all the same.
     unsafe {
         if munmap(start, capacity).is_err() {
             let _ = madvise(start, capacity, Advice::LinuxDontNeed);
@@ -126,14 +129,14 @@ mod tests {
         let mapped = take(1 << 20).expect("memory");
         let not_mapped = take_not_mapped(1 << 20).expect("memory");
         assert!(NOT_MAPPED.lock().contains(&not_mapped.addr().get()));
-        // SAFETY: nobody else has it.
+        // SAFETY: nobody else has this memory.
         unsafe {
             not_mapped.write_bytes(7, 1 << 20);
             free(mapped, 1 << 20);
             free(not_mapped, 1 << 20);
         }
         assert!(!NOT_MAPPED.lock().contains(&not_mapped.addr().get()));
-        // SAFETY: it is not looked at, for it is on no list.
+        // SAFETY: the memory is not accessed, because it is on no list.
         assert!(!unsafe { free_not_mapped(mapped, 1 << 20) });
     }
 }

@@ -1,12 +1,21 @@
 //! Memory that a device may read from or write into.
 //!
-//! 1. A [`Buffer`] is memory aligned to [`BLOCK`], whose capacity is a multiple of it, as direct I/O wants it. It is always
-//!    initialised to its capacity: a new one is zero, so a failed read shows zeros or part of the file, or what its owner used it for
-//!    before ([`Buffer::reused`]), never foreign memory; one that is made for a read alone may show what the process held there before
-//!    ([`Buffer::for_read`]).
-//! 2. Batches take and free megabytes at a time, and to get those from the system each time would halve the rate of 16 KiB reads in batches of 128. So all come from memory
-//!    that the process keeps for the next, and up to [`PAGES_BYTES_MAX`] from huge pages ([`Pages`]). Of those of up to [`SMALL_BLOCKS_MAX`] blocks a thread keeps a few for itself ([`Small`]), and needs no lock for them.
-//! 3. None is the general allocator's: if it is given back thousands of aligned pieces at once, it keeps them, between others that are in use, for the threads that took them.
+//! 1. A [`Buffer`] is aligned to [`BLOCK`] and its capacity is a multiple of [`BLOCK`], as direct I/O requires.
+//! 2. A buffer is always initialised to its capacity, and never shows memory of another process.
+//! 3. Buffers share memory that the process keeps for the next one, because batches take and free megabytes at a time.
+//!    Taking them from the system each time would halve the rate of 16 KiB reads in batches of 128.
+//! 4. Memory of up to [`PAGES_BYTES_MAX`] comes from huge pages ([`Pages`]). A thread keeps a few buffers of up to
+//!    [`SMALL_BLOCKS_MAX`] blocks for itself ([`Small`]), and needs no lock for those.
+//! 5. The general allocator serves no buffer. Given thousands of aligned pieces back at once, it would keep them,
+//!    between others in use, for the threads that took them.
+//!
+//! A failed read shows part of the file, or the bytes from before the read:
+//!
+//! | buffer | bytes before the read |
+//! |---|---|
+//! | new | zeros |
+//! | reused ([`Buffer::reused`]) | earlier content of the same buffer |
+//! | made for a read alone ([`Buffer::for_read`]) | possibly earlier content of this process's memory |
 
 #![expect(unsafe_code, reason = "aligned allocation has no safe interface in the standard library")]
 
@@ -17,7 +26,8 @@ use std::ptr::NonNull;
 
 use mapped::{PAGES_BYTES_MAX, Pages, SMALL_BYTES_MAX};
 
-/// Alignment of memory, offset and length with which direct I/O works on every file that is opened for it, in bytes.
+/// Alignment of memory, offset and length with which direct I/O works on every file that is opened for direct I/O, in
+/// bytes.
 pub const BLOCK: usize = 4096;
 
 /// The least unit that any file has for direct I/O, in bytes.
@@ -28,7 +38,8 @@ const _: () = assert!(BLOCK.is_multiple_of(SECTOR) && mapped::PAGE.is_multiple_o
 /// Largest buffer that a thread keeps, in blocks.
 const SMALL_BLOCKS_MAX: usize = SMALL_BYTES_MAX / BLOCK;
 
-/// Most bytes of small buffers that a thread keeps for itself: so much that some lookups need no lock, and so little that many threads do not keep much.
+/// Most bytes of small buffers that a thread keeps for itself. They suffice for some lookups without a lock, and many
+/// threads still do not keep much.
 const OWN_BYTES_MAX: usize = 32 << 10;
 
 thread_local! {
@@ -37,7 +48,7 @@ thread_local! {
 
 /// Memory of a buffer, initialised.
 enum Memory {
-    /// None only while it is dropped.
+    /// None only while the buffer is dropped.
     Pages(Option<Pages>),
     Large(mapped::Memory),
 }
@@ -49,12 +60,12 @@ impl Memory {
             return Self::Large(mapped::Memory::zeroed(capacity));
         }
         let memory = Self::used_before(capacity);
-        // SAFETY: it has that capacity, and nobody else uses it.
+        // SAFETY: the memory has that capacity, and nobody else uses it.
         unsafe { memory.start().write_bytes(0, capacity) };
         memory
     }
 
-    /// Memory of that capacity, zero or what was in this process before.
+    /// Memory of that capacity, zero or with earlier content of this process.
     fn used_before(capacity: usize) -> Self {
         if is_large(capacity) {
             return Self::Large(mapped::Memory::used_before(capacity));
@@ -85,7 +96,7 @@ impl Drop for Memory {
         if let Self::Pages(memory) = self {
             // A thread that is ending keeps nothing.
             let _ = OWN.try_with(|own| {
-                // Not while it is borrowed: what is given back may be mapped memory.
+                // Dropped only after the borrow, because the returned memory may be mapped memory.
                 let over = memory.take().and_then(|memory| own.borrow_mut().keep(memory));
                 drop(over);
             });
@@ -115,7 +126,8 @@ impl Small {
         Some(memory)
     }
 
-    /// Keeps memory, in place of some of another capacity if there is no room. What is not kept, or not any more.
+    /// Keeps memory. Without room for it, the largest kept piece of a larger capacity makes way. Returns the piece that
+    /// is not kept, or no longer.
     fn keep(&mut self, memory: Pages) -> Option<Pages> {
         let (mut left, capacity) = (None, memory.capacity());
         if capacity > SMALL_BLOCKS_MAX * BLOCK {
@@ -136,7 +148,8 @@ impl Small {
 
 /// Owned, aligned, initialised memory.
 ///
-/// Shapes: `len` is any number of bytes; the capacity behind it is `len` at allocation, rounded up to a multiple of [`BLOCK`], or by up to a quarter where it is large.
+/// Shapes: `len` is any number of bytes. The capacity is `len` at allocation rounded up to a multiple of [`BLOCK`]; for
+/// large buffers it may be up to a quarter more.
 pub struct Buffer {
     memory: Memory,
     len: usize,
@@ -155,14 +168,15 @@ impl Buffer {
     /// `len` bytes of zero.
     ///
     /// # Panics
-    /// When `len` is larger than an object may be, half of `isize::MAX` here. Sizes that come from a disk or a network
-    /// are checked by whoever read them.
+    /// When `len` is larger than an object may be, half of `isize::MAX` here. Check sizes that come from a disk or a
+    /// network before this call.
     pub fn zeroed(len: usize) -> Self {
         Self { memory: Memory::zeros(capacity(len)), len }
     }
 
-    /// `len` bytes for a read to fill, to be looked at only when it has succeeded: zero, or what the process held there before, in a buffer or elsewhere. To make
-    /// memory zero that is read into right away takes longer than much of what else a read of a page does.
+    /// `len` bytes for a read to fill, to be looked at only after the read has succeeded. They are zero or earlier
+    /// content of the process's memory, of a buffer or not. Zeroing memory right before a read into it would cost more
+    /// time than most other steps of a page read.
     ///
     /// # Panics
     /// As [`Buffer::zeroed`].
@@ -175,18 +189,18 @@ impl Buffer {
         Self::gathered(&[bytes], bytes.len())
     }
 
-    /// `len` bytes: copies of these, one behind the other, and zeros.
+    /// `len` bytes: copies of the parts, one behind the other, and then zeros.
     ///
     /// # Panics
-    /// When they are more than `len`, or as [`Buffer::zeroed`].
+    /// When the parts have more than `len` bytes, or as [`Buffer::zeroed`].
     pub fn gathered(parts: &[&[u8]], len: usize) -> Self {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         assert!(bytes <= len, "{bytes} bytes do not fit into a buffer of {len}");
         let capacity = capacity(len);
         let memory = Memory::used_before(capacity);
         let (start, mut end) = (memory.start(), 0);
-        // SAFETY: nobody else uses it, and it has at least as many bytes as the parts have, so it does not overlap with any; what is left of the
-        // capacity is written too.
+        // SAFETY: nobody else uses the memory, and it has at least as many bytes as the parts have, so it does not
+        // overlap with any; the rest of the capacity is written too.
         unsafe {
             for part in parts {
                 start.add(end).copy_from_nonoverlapping(NonNull::from(*part).cast(), part.len());
@@ -197,7 +211,7 @@ impl Buffer {
         Self { memory, len }
     }
 
-    /// Bytes in use: what a request transfers.
+    /// Bytes in use: those that a request transfers.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -217,8 +231,8 @@ impl Buffer {
         self.len = self.len.min(len);
     }
 
-    /// The same memory with another length; none where its capacity is less. Bytes that were not in use show what they once
-    /// held in this buffer, or zero.
+    /// The same memory with another length; none where its capacity is less. Bytes that were not in use show their
+    /// earlier content in this buffer, or zero.
     pub fn reused(mut self, len: usize) -> Option<Self> {
         self.len = len;
         (len <= self.capacity()).then_some(self)
@@ -344,7 +358,7 @@ mod tests {
         let two = small.take(2 * BLOCK).expect("two blocks");
         assert_eq!(two.start(), second);
         assert_eq!(small.keep(two), None);
-        // There is no room: the largest goes, but none for a larger one.
+        // There is no room: the largest piece goes, but none for a larger one.
         let three = small.keep(Pages::used_before(BLOCK)).expect("three blocks");
         assert_eq!(three.start(), third);
         assert_eq!((small.keep(three).map(|memory| memory.start()), small.bytes), (Some(third), 4 * BLOCK));

@@ -1,4 +1,4 @@
-//! What can go wrong, with what, where and what to do.
+//! The errors of this crate: each says the failed operation, the place and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,17 +23,17 @@ pub enum Error {
         offset: u64,
         /// Bytes of the request (0 for a flush).
         length: u64,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The system refused or failed an operation on a file or directory as a whole.
     #[error("cannot {operation} {}: {source}", path.display())]
     Path {
-        /// What was tried: `open`, `remove`, …
+        /// The operation: `open`, `remove`, …
         operation: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// A read went past the end of the file.
@@ -45,7 +45,7 @@ pub enum Error {
         offset: u64,
         /// Bytes wanted.
         wanted: u64,
-        /// Bytes that are there.
+        /// Bytes found.
         got: u64,
     },
     /// Somebody else holds the lock.
@@ -53,17 +53,17 @@ pub enum Error {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// Process that holds it, where known.
+        /// The process that holds the lock, where known.
         holder: Option<u32>,
     },
-    /// The machine does not offer what was asked for.
+    /// The machine does not offer the requested backend.
     #[error(
         "backend {backend} is not available: {reason}; choose another backend, or none to have the best one chosen"
     )]
     Unsupported {
-        /// The backend that was asked for.
+        /// The requested backend.
         backend: BackendKind,
-        /// Why it cannot be had.
+        /// The reason of its absence.
         reason: String,
     },
     /// A request to a file opened for direct I/O is not a multiple of the file's unit.
@@ -78,23 +78,23 @@ pub enum Error {
         offset: u64,
         /// Bytes of the request.
         length: u64,
-        /// What both must be multiples of.
+        /// The unit of offset and length.
         unit: u64,
     },
-    /// A file with an unknown or foreign content where a device profile was expected, or one that cannot be written.
+    /// A device profile with unknown or foreign content, or one that cannot be written.
     #[error("cannot use the device profile {}: {reason}", path.display())]
     Profile {
         /// The profile.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
-    /// A file that is damaged, or of another version, device or backend, where what was learned from requests was expected.
+    /// A file of learned request times that is damaged, or of another version, device or backend.
     #[error("cannot use what was learned from requests, {}: {reason}; without the file it is learned anew", path.display())]
     Learned {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
 }
@@ -108,7 +108,7 @@ impl Error {
         Self::Path { operation, path: path.to_owned(), source: Arc::new(source) }
     }
 
-    /// The system's error behind this one, if there is one.
+    /// The system's error behind this one, if any.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             Self::Io { source, .. } | Self::Path { source, .. } => Some(source),
@@ -116,13 +116,14 @@ impl Error {
         }
     }
 
-    /// Whether the disk or the user's quota is full: retry after space was made.
+    /// Whether the disk or the user's quota is full. Retry after space was made.
     pub fn is_disk_full(&self) -> bool {
         matches!(self.io().and_then(io::Error::raw_os_error), Some(libc::ENOSPC | libc::EDQUOT))
     }
 
-    /// Which of two failures of one batch, in the order of its requests, stands for both: the first, but a full disk only where nothing else failed. After a full disk
-    /// a batch is tried again, and that would hide the other.
+    /// The failure that stands for two of one batch, given in the order of its requests. This is the first one, but a
+    /// full disk only where nothing else failed. After a full disk a batch is tried again, and that would hide the
+    /// other failure.
     pub fn of_both(first: Option<Self>, second: Option<Self>) -> Option<Self> {
         match (first, second) {
             (Some(first), Some(second)) if first.is_disk_full() && !second.is_disk_full() => Some(second),
@@ -130,18 +131,19 @@ impl Error {
         }
     }
 
-    /// Whether a file or directory could not be flushed: what is durable of it nobody knows, and another flush would not tell.
+    /// Whether a flush of a file or directory failed. Nobody knows which of its bytes are durable, and another flush
+    /// would not tell.
     pub fn is_flush_failure(&self) -> bool {
         let (Self::Io { operation, .. } | Self::Path { operation, .. }) = self else { return false };
         operation.starts_with("flush")
     }
 
-    /// Whether a file or directory that was named is not there.
+    /// Whether the named file or directory is not there.
     pub fn is_not_found(&self) -> bool {
         self.io().is_some_and(|source| source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether the process or the system has as many files open as it may: retry after some were closed.
+    /// Whether the process or the system has as many files open as allowed. Retry after some were closed.
     pub fn is_too_many_open_files(&self) -> bool {
         matches!(self.io().and_then(io::Error::raw_os_error), Some(libc::EMFILE | libc::ENFILE))
     }

@@ -21,24 +21,24 @@ use crate::{Counters, Error, Result, sim};
 pub struct OpenOptions {
     /// Open for writing as well as reading.
     pub write: bool,
-    /// Create the file if it is not there. Needs `write`.
+    /// Create the file if none is there. Needs `write`.
     pub create: bool,
-    /// Create the file, and fail if it is there. Needs `write`.
+    /// Create the file, and fail if one is there. Needs `write`.
     pub create_new: bool,
-    /// Bypass the page cache (`O_DIRECT`). Where the file system has no such thing the file is opened buffered, and
+    /// Bypass the page cache (`O_DIRECT`). Where the file system has no direct I/O, the file is opened buffered, and
     /// [`File::is_direct`] says so.
     pub direct: bool,
-    /// Where completed requests are counted; its own counters when `None`.
+    /// Counters of completed requests; `None` gives the file counters of its own.
     pub counters: Option<Arc<Counters>>,
 }
 
-/// An open file; clones are the same file. Closed with the last clone, which a request in flight is one of.
+/// An open file; clones are the same file. Closed with the last clone; a request in flight holds a clone.
 #[derive(Clone)]
 pub struct File(pub(crate) Arc<FileInner>);
 
 pub(crate) struct FileInner {
     pub(crate) path: PathBuf,
-    /// Of a file that bypasses the page cache.
+    /// The unit of a file that bypasses the page cache.
     pub(crate) direct_unit: Option<usize>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) handle: Handle,
@@ -67,18 +67,19 @@ impl File {
         Self(Arc::new(FileInner { path: path.to_owned(), direct_unit, counters, handle }))
     }
 
-    /// The path it was opened under.
+    /// The path under which the file was opened.
     pub fn path(&self) -> &Path {
         &self.0.path
     }
 
-    /// Whether it bypasses the page cache.
+    /// Whether the file bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.0.direct_unit.is_some()
     }
 
-    /// Offsets and lengths of requests must be multiples of so many bytes: 1, or, of a file that bypasses the page cache, what its
-    /// file system and device allow, from [`crate::SECTOR`] to [`crate::BLOCK`].
+    /// The unit in bytes of which offsets and lengths of requests must be multiples. The unit is 1 for a file that uses
+    /// the page cache. For a file that bypasses the page cache, the file system and device decide, from
+    /// [`crate::SECTOR`] to [`crate::BLOCK`].
     pub fn unit(&self) -> usize {
         self.0.direct_unit.unwrap_or(1)
     }
@@ -95,7 +96,7 @@ impl File {
         .map_err(|source| Error::path("find the length of", &self.0.path, source))
     }
 
-    /// Whether it has no bytes.
+    /// Whether the file has no bytes.
     ///
     /// # Errors
     /// When the system cannot tell.
@@ -106,7 +107,7 @@ impl File {
     /// Cuts or grows the file; new bytes read as zero. Durable with the next flush.
     ///
     /// # Errors
-    /// When the system refuses, for one because the disk is full.
+    /// When the system refuses, for example because the disk is full.
     pub fn set_len(&self, len: u64) -> Result<()> {
         match &self.0.handle {
             Handle::System(file) => retry_interrupted(|| file.set_len(len)),
@@ -115,13 +116,14 @@ impl File {
         .map_err(|source| Error::path("set the length of", &self.0.path, source))
     }
 
-    /// Has the disk keep room for a range of the file, which becomes as long as that. What is new reads as zero, although nothing is written. Durable with
-    /// the next flush. `false`, with nothing done, where the file system cannot.
+    /// Reserves disk space for a range of the file, and makes the file at least as long as the range's end. New bytes
+    /// read as zero, although nothing is written. Durable with the next flush. `false`, with nothing done, where the
+    /// file system cannot.
     ///
-    /// The flush of what is written into such room for the first time also writes metadata of the file system.
+    /// The flush of the first write into such space also writes metadata of the file system.
     ///
     /// # Errors
-    /// When the system refuses, for one because the disk is full. Then the file may be longer, and has to be cut.
+    /// When the system refuses, for example because the disk is full. Then the file may be longer, and has to be cut.
     pub fn reserve(&self, range: Range<u64>) -> Result<bool> {
         let outcome = match &self.0.handle {
             Handle::System(file) => retry_interrupted(|| allocate(file, 0, &range)),
@@ -130,8 +132,9 @@ impl File {
         outcome.map_err(|source| Error::path("reserve room for", &self.0.path, source))
     }
 
-    /// Gives the disk back what it keeps for a range of whole blocks inside the file, which reads as zero from then on. A write there is a write into new space. Durable
-    /// with the next flush. `false`, with nothing done, where the file system cannot.
+    /// Gives the disk space of a range of whole blocks inside the file back; the range reads as zero from then on. A
+    /// write there is a write into new space. Durable with the next flush. `false`, with nothing done, where the file
+    /// system cannot.
     ///
     /// # Errors
     /// When the system refuses.
@@ -145,20 +148,20 @@ impl File {
         outcome.map_err(|source| Error::path("give room back of", &self.0.path, source))
     }
 
-    /// Where its completed requests are counted.
+    /// The counters of completed requests of this file.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.0.counters
     }
 }
 
-/// Asks for room, or gives it back; `false` where the file system cannot.
+/// Reserves disk space, or gives disk space back; `false` where the file system cannot.
 fn allocate(file: &fs::File, mode: libc::c_int, range: &Range<u64>) -> io::Result<bool> {
     if range.is_empty() {
         return Ok(true);
     }
     let offset = |at: u64| libc::off_t::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG));
     let (start, length) = (offset(range.start)?, offset(range.end - range.start)?);
-    // SAFETY: a call with a descriptor that is open, and numbers.
+    // SAFETY: the call takes an open descriptor, and numbers.
     if unsafe { libc::fallocate(file.as_raw_fd(), mode, start, length) } == 0 {
         return Ok(true);
     }
@@ -169,7 +172,7 @@ fn allocate(file: &fs::File, mode: libc::c_int, range: &Range<u64>) -> io::Resul
     }
 }
 
-/// Calls again as long as a signal came in between.
+/// Repeats a call as long as a signal interrupts the call.
 pub(crate) fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

@@ -1,4 +1,4 @@
-//! What a fuzzer gives bytes to. For tests of the workspace alone.
+//! Targets of the fuzzers. For tests of the workspace alone.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::learn::format::{Origin, decode, encode};
 use crate::learn::{RequestKind, RequestTimes};
 use crate::probe::{DeviceProfile, parse};
 
-/// A name, what takes bytes, and the encodings to begin with.
+/// A name, the function that takes bytes, and the function that gives the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
-/// What of this crate is read from a disk.
+/// The formats that this crate reads from a disk.
 pub const TARGETS: &[Target] = &[("psync_profile", profile, profiles), ("psync_learned", learned, all_learned)];
 
 fn profile(bytes: &[u8]) {

@@ -1,21 +1,25 @@
 //! Batched I/O on flash SSDs: many reads, writes and flushes in one call.
 //!
-//! This is the *psync I/O* of Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid
-//! State Drives" (PVLDB 5(4), 2011, section 2.3): a synchronous call whose unit is an array of requests, so that one thread
-//! keeps all dies of an SSD busy.
+//! This is the *psync I/O* of Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based
+//! Solid State Drives" (PVLDB 5(4), 2011, section 2.3). The unit of this synchronous call is an array of requests, so
+//! that one thread keeps all dies of an SSD busy.
 //!
-//! 1. A [`Psync`] is opened on the best backend that the machine allows ([`BackendKind`]), and opens [`File`]s.
-//! 2. [`Psync::run`] takes a batch of [`Request`]s and returns when all are complete; [`Psync::stream`] keeps a fixed number
-//!    in flight and hands completions out as they come.
-//! 3. Memory that the device reads or writes is a [`Buffer`]. A request owns it from submission to completion, so no
+//! 1. A [`Psync`] opens the best backend that the machine allows ([`BackendKind`]), and opens [`File`]s.
+//! 2. [`Psync::run`] takes a batch of [`Request`]s and returns when all are complete. [`Psync::stream`] keeps a fixed
+//!    number of requests in flight and hands completions out as they come.
+//! 3. The device reads and writes memory of [`Buffer`]s. A request owns its buffer from submission to completion, so no
 //!    caller can free or change bytes that the kernel still uses.
-//! 4. [`probe`] measures what the device can do, and says what the requests of its users showed of that; [`sim`] is a disk in memory that loses power, tears writes and fails on demand.
+//! 4. [`probe`] measures the device, and derives a profile from the requests of its users.
+//! 5. [`sim`] is a disk in memory that loses power, tears writes and fails on demand.
 //!
-//! Invariants: every request gets exactly one [`Completion`] with its own result; a short transfer is continued, so success
-//! means all bytes; a [`Operation::Flush`] starts after every write that precedes it in the same batch or stream is complete; an
-//! [`Operation::WriteDurably`] that succeeded is on stable storage, by itself.
+//! Invariants:
 //!
-//! Left to others: what the bytes mean, checksums, and what to do after a failed write or flush.
+//! - Every request gets exactly one [`Completion`] with its own result.
+//! - A short transfer is continued, so success means all bytes.
+//! - A [`Operation::Flush`] starts after every write that precedes it in the same batch or stream is complete.
+//! - The bytes of a successful [`Operation::WriteDurably`] are on stable storage, without a flush.
+//!
+//! Left to others: the meaning of the bytes, checksums, and the reaction to a failed write or flush.
 
 mod backend;
 mod buffer;

@@ -27,7 +27,7 @@ pub(crate) trait Names: Send + Sync {
     fn lock(&self, path: &Path, shared: bool) -> Result<Lock>;
 }
 
-/// What tells a directory from every other, also from one that gets its inode later.
+/// The identity that tells a directory from every other, also from a later directory with the same inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: u64,
@@ -35,12 +35,12 @@ pub struct Identity {
     born: SystemTime,
 }
 
-/// A lock on a file, held until dropped. It does not outlive the process.
+/// A lock on a file, held until dropped. The lock does not outlive the process.
 #[must_use = "the lock is released when this is dropped"]
 pub struct Lock(Held);
 
 enum Held {
-    /// The open file carries the lock; an exclusive holder's process id stands in it.
+    /// The open file carries the lock; the file contains an exclusive holder's process id.
     System {
         file: fs::File,
         exclusive: bool,
@@ -66,10 +66,11 @@ impl Drop for Lock {
     fn drop(&mut self) {
         if let Held::System { file, exclusive } = &self.0 {
             if *exclusive {
-                // Only so that a later reader of the file is not told of a process that has left.
+                // Only so that a later reader of the file does not find the number of a process that has left.
                 let _ = file.set_len(0);
             }
-            // To close it is not enough: a process that another thread is starting has a copy of the descriptor until it runs its program.
+            // Closing the file is not enough: a process that another thread is starting has a copy of the descriptor
+            // until that process runs its program.
             let _ = file.unlock();
         }
     }
@@ -160,7 +161,7 @@ impl Names for SystemNames {
         if !shared {
             let told = file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
             match told {
-                // It is locked all the same, and a full disk is no reason not to open what is on it.
+                // The lock holds all the same, and a full disk is no reason to refuse the files on that disk.
                 Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {}
                 told => told.map_err(failed)?,
             }
@@ -188,11 +189,12 @@ fn open_with(path: &Path, options: &OpenOptions, direct: bool) -> io::Result<fs:
     Ok(file)
 }
 
-/// The unit in which the file takes direct I/O, of offsets, lengths and memory; none where that is none that divides [`BLOCK`]. Where the kernel cannot tell (before
-/// Linux 6.1), that it could be opened for it must do.
+/// The unit in which the file takes direct I/O, of offsets, lengths and memory; none where the file has no unit that
+/// divides [`BLOCK`]. Where the kernel cannot tell (before Linux 6.1), the successful open for direct I/O must do.
 fn direct_unit(file: &fs::File) -> Option<usize> {
     let mut status = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: the path is empty and terminated, so the descriptor is what is asked about; `status` has room for the answer.
+    // SAFETY: the path is empty and terminated, so the call asks about the descriptor; `status` has room for the
+    // answer.
     let returned = unsafe {
         libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, status.as_mut_ptr())
     };
@@ -206,7 +208,7 @@ fn direct_unit(file: &fs::File) -> Option<usize> {
     (fits(memory) && fits(offset)).then_some(offset.max(memory).max(SECTOR))
 }
 
-/// A shared lock needs no more than read permission, if the file is there.
+/// Opens a lock file for a shared lock, which needs no more than read permission if the file is there.
 fn open_shared_lock(path: &Path) -> io::Result<fs::File> {
     match fs::File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -216,7 +218,7 @@ fn open_shared_lock(path: &Path) -> io::Result<fs::File> {
     }
 }
 
-/// The process named in a lock file, if it still runs: one that was killed leaves its number behind.
+/// The process named in a lock file, if that process still runs: a killed one leaves its number behind.
 fn holder(file: &mut fs::File) -> Option<u32> {
     let mut text = String::new();
     file.take(16).read_to_string(&mut text).ok()?;
@@ -235,7 +237,7 @@ mod tests {
         for shared in [false, true] {
             let lock = SystemNames.lock(&path, shared).expect("free");
             let Held::System { file, .. } = &lock.0 else { panic!("of the system") };
-            // As a process has that is started meanwhile, until it runs its program.
+            // A process that is being started has such a copy until it runs its program.
             let inherited = file.try_clone().expect("a copy");
             SystemNames.lock(&path, false).map(drop).expect_err("held");
             drop(lock);

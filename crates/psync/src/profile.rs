@@ -1,6 +1,6 @@
-//! What a device can do, as plain data: the terms of PIO's cost model (Roh et al. 2011, table 1).
+//! The abilities of a device, as plain data: the terms of PIO's cost model (Roh et al. 2011, table 1).
 //!
-//! Left to others: where the figures come from ([`crate::probe`]).
+//! Left to others: the source of the figures ([`crate::probe`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub const PAGES_MEASURED: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// Depths among which the best is sought.
 pub const DEPTHS_MEASURED: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/// A durable write has to take at most this share of the time of a write and a flush to be preferred.
+/// A durable write is preferred if it takes at most this share of the time of a write and a flush.
 const CLEARLY_FASTER: f64 = 0.9;
 
 /// Reads of one size.
@@ -43,7 +43,7 @@ pub struct WriteCost {
     pub batched_us: f64,
 }
 
-/// What a page write in place costs that is on stable storage when it is complete.
+/// The cost of a page write in place that is on stable storage at completion.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DurableWriteCost {
     /// With a flush of the file behind it, in µs.
@@ -70,7 +70,7 @@ impl DurableWriteCost {
     }
 }
 
-/// What a device can do with pages of 4 KiB, through one backend.
+/// The abilities of a device with pages of 4 KiB, through one backend.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceProfile {
     /// Version of this layout.
@@ -79,9 +79,9 @@ pub struct DeviceProfile {
     pub device: u64,
     /// The backend that measured.
     pub backend: BackendKind,
-    /// When it was measured, in seconds since 1970; 0 when it was not.
+    /// The time of the measurement, in seconds since 1970; 0 without a measurement.
     pub measured_at: u64,
-    /// Whether direct I/O works there.
+    /// Whether direct I/O works in that directory.
     pub direct: bool,
     /// Latency of one random page read: P_r, in µs.
     pub read_us: f64,
@@ -103,12 +103,13 @@ pub struct DeviceProfile {
     pub durable_buffered: DurableWriteCost,
     /// The smallest batch whose read rate is within 5 % of the best of those tried.
     pub best_depth: usize,
-    /// How far the rounds of a figure lay apart, as a share of it: the median over all figures; 0 when nothing was measured.
+    /// The spread of the rounds of a figure, as a share of the figure: the median over all figures; 0 without a
+    /// measurement.
     pub spread: f64,
 }
 
 impl Default for DeviceProfile {
-    /// An ordinary NVMe drive: what is taken where no profile was saved.
+    /// An ordinary NVMe drive, for use where no profile was saved.
     fn default() -> Self {
         let (read_us, batched_read_us) = (80.0, 8.0);
         let (write_us, batched_write_us) = (30.0, 8.0);
@@ -164,10 +165,10 @@ impl DeviceProfile {
         self.version == VERSION && self.device == device && self.backend == backend
     }
 
-    /// Whether the figures can be calculated with, for a file, or a caller, may say anything.
+    /// Checks that the figures are fit for calculation, because a file, or a caller, may say anything.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The defect.
     pub fn check(&self) -> Result<(), String> {
         let sizes: Vec<usize> = self.reads.iter().map(|read| read.pages).collect();
         if sizes != PAGES_MEASURED {

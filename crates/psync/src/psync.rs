@@ -15,10 +15,10 @@ use crate::queue::{self, Learning, Queue};
 use crate::traffic::{self, Traffic};
 use crate::{BackendKind, Buffer, Completion, Error, File, Lock, OpenOptions, Operation, Request, Result, Stream};
 
-/// Requests in flight per call unless said otherwise.
+/// Requests in flight per call by default.
 pub const PIO_MAX_DEFAULT: usize = 128;
 
-/// Most requests in flight per call that can be asked for.
+/// The largest number of requests in flight per call that can be asked for.
 pub const PIO_MAX_LIMIT: usize = 1024;
 
 /// Batched I/O on one backend. Clones share it.
@@ -38,10 +38,10 @@ struct Shared {
 }
 
 impl Psync {
-    /// Opens a backend: the given one, or the best that works here (`io_uring`, then `libaio`, then `threads`).
+    /// Opens the given backend, or the best that works here (`io_uring`, then `libaio`, then `threads`).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the given one does not work here.
+    /// [`Error::Unsupported`] when the given backend does not work here.
     pub fn new(choice: Option<BackendKind>) -> Result<Self> {
         if let Some(kind) = choice {
             return Ok(Self::assemble(backend::open(kind)?, Arc::new(SystemNames), false, None));
@@ -49,7 +49,7 @@ impl Psync {
         Self::best(backend::open)
     }
 
-    /// The best backend that `open` does not refuse, with the reasons of those it did.
+    /// The best backend that `open` does not refuse, with the reasons of the refusals before it.
     pub(crate) fn best(open: impl Fn(BackendKind) -> Result<Arc<dyn Backend>>) -> Result<Self> {
         let mut reasons: Vec<String> = Vec::new();
         let mut last = None;
@@ -92,13 +92,14 @@ impl Psync {
         self
     }
 
-    /// Most requests in flight per call: the paper's PioMax.
+    /// The largest number of requests in flight per call: the paper's PioMax.
     pub fn pio_max(&self) -> usize {
         self.pio_max
     }
 
-    /// Sets how many requests a [`crate::Background`] thread keeps in flight while others read, at least one, for all users of this
-    /// backend. One delays reads least; [`crate::probe::DeviceProfile::parallelism`] just keeps the device busy, where the work must get done.
+    /// Sets how many requests a [`crate::Background`] thread keeps in flight while others read, for all users of this
+    /// backend. The least is one, which delays reads least. [`crate::probe::DeviceProfile::parallelism`] just keeps the
+    /// device busy, for work that must get done.
     pub fn set_background_depth(&self, depth: usize) {
         self.shared.traffic.background_depth.store(depth.max(1), Ordering::Relaxed);
     }
@@ -113,7 +114,7 @@ impl Psync {
         self.shared.simulated
     }
 
-    /// Why a better backend is not in use, or not on every thread; `None` when all is as asked.
+    /// The reason why a better backend is not in use, or not on every thread; `None` when all is as asked.
     pub fn fallback_reason(&self) -> Option<String> {
         self.shared.fallback.lock().clone()
     }
@@ -126,7 +127,7 @@ impl Psync {
         self.shared.names.open(path, options)
     }
 
-    /// Creates a directory and those above it; one that exists is left as it is.
+    /// Creates a directory and its missing parents; an existing directory is left as is.
     ///
     /// # Errors
     /// When the system refuses.
@@ -142,7 +143,7 @@ impl Psync {
         self.shared.names.remove(path)
     }
 
-    /// Gives a file another name in the same directory, in one step, in place of whatever had it.
+    /// Gives a file another name in the same directory, in one step. A file that had the new name is replaced.
     ///
     /// # Errors
     /// When there is no such file or the system refuses.
@@ -158,7 +159,7 @@ impl Psync {
         self.shared.names.list(path)
     }
 
-    /// Whether there is a file or directory of that name.
+    /// Whether a file or directory of that name exists.
     ///
     /// # Errors
     /// When the system cannot tell.
@@ -174,25 +175,28 @@ impl Psync {
         self.shared.names.sync_directory(path)
     }
 
-    /// What tells a directory from every other. None where the system cannot tell, and on a simulated disk.
+    /// The identity that tells a directory from every other. None where the system has no such identity, and on a
+    /// simulated disk.
     pub fn identity(&self, path: &Path) -> Option<Identity> {
         self.shared.names.identity(path)
     }
 
-    /// Locks a file, creating it if need be, without waiting: exclusively, or together with other shared holders. An
-    /// exclusive holder's process id stands in the file.
+    /// Locks a file without waiting: exclusively, or together with other shared holders. A missing file is created. The
+    /// file contains the process id of an exclusive holder.
     ///
     /// # Errors
-    /// [`Error::Locked`] when somebody else holds it, also in this process.
+    /// [`Error::Locked`] when somebody else holds the lock, also in this process.
     pub fn lock(&self, path: &Path, shared: bool) -> Result<Lock> {
         self.shared.names.lock(path, shared)
     }
 
     /// Runs a batch: all requests are complete on return, and the completions are in the order of the requests.
     ///
-    /// At most [`Psync::pio_max`] are in flight at a time. One that fails does not disturb the others. A flush starts after
-    /// the completion of every write that precedes it in the batch. Requests start in order but complete in any: two that
-    /// touch the same bytes belong in different batches.
+    /// - At most [`Psync::pio_max`] requests are in flight at a time.
+    /// - A failed request does not disturb the others.
+    /// - A flush starts after the completion of every write that precedes it in the batch.
+    /// - Requests start in order but complete in any order, so two that touch the same bytes belong in different
+    ///   batches.
     pub fn run(&self, requests: Vec<Request>) -> Vec<Completion> {
         if is_of_plain_calls(&requests) {
             if matches!(requests.first(), Some(Request { operation: Operation::Read(_), .. })) {
@@ -214,10 +218,11 @@ impl Psync {
             .collect()
     }
 
-    /// Runs a batch that is of use only as a whole: the buffers in the order of the requests.
+    /// Runs a batch that is of use only as a whole, and returns the buffers in the order of the requests.
     ///
     /// # Errors
-    /// The first error in the order of the requests, but a full disk only where nothing else failed ([`Error::of_both`]); all of them are complete nevertheless.
+    /// The first error in the order of the requests; a full disk only where nothing else failed ([`Error::of_both`]).
+    /// All requests are complete nevertheless.
     pub fn run_all(&self, requests: Vec<Request>) -> Result<Vec<Option<Buffer>>> {
         let (mut buffers, mut failed) = (Vec::with_capacity(requests.len()), None);
         for Completion { buffer, result, .. } in self.run(requests) {
@@ -251,10 +256,11 @@ impl Psync {
     }
 }
 
-/// Whether a batch is best made one call after another: one request, or one write and its flush, which has to wait for it.
+/// Whether a batch is best made one call after another: one request, or one write and its flush, which has to wait for
+/// the write.
 ///
-/// Measured with 4 KiB direct writes, two calls took less time than a ring's write and a call, and than linked submission entries, where a
-/// kernel worker has to wake for the flush and the caller after it.
+/// Two calls took less time, measured with 4 KiB direct writes, than a ring's write and a call. They also took less
+/// than linked submission entries, where a kernel worker has to wake for the flush and then the caller has to wake.
 fn is_of_plain_calls(requests: &[Request]) -> bool {
     match requests {
         [] | [_] => true,

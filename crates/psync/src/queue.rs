@@ -1,14 +1,21 @@
 //! The requests of one batch or stream, from acceptance to completion.
 //!
-//! 1. An accepted request waits in the backlog until fewer than `depth` are in flight. Requests start in the order they came.
-//! 2. A started request sits in a slot, which owns its buffer and a clone of its file until the lane reports the slot's attempt.
-//! 3. A short transfer is continued, an interrupted one repeated, with a new attempt in the same slot. Each attempt of a durable write is
-//!    durable.
-//! 4. A flush at the head of the backlog starts when no write is in flight, so it follows every write that was accepted before it;
-//!    what comes after it waits with it. Flushes of several files that follow one another are in flight together.
+//! 1. An accepted request waits in the backlog until fewer than `depth` are in flight. Requests start in the order of
+//!    acceptance.
+//! 2. A started request sits in a slot. The slot owns its buffer and a clone of its file until the lane reports the
+//!    slot's attempt.
+//! 3. A new attempt in the same slot continues a short transfer or repeats an interrupted one. Each attempt of a
+//!    durable write is durable.
+//! 4. A flush at the head of the backlog starts when no write is in flight, so every write accepted before the flush
+//!    comes first. Later requests wait behind the flush. Flushes of several files that follow one another are in flight
+//!    together.
 //!
-//! Invariants: each request gets exactly one completion; memory is never freed while an attempt on it may be in flight (if the
-//! kernel's queue fails, the memory is leaked); a queue that is dropped completes everything first.
+//! Invariants:
+//!
+//! - Each request gets exactly one completion.
+//! - Memory is never freed while an attempt on that memory may be in flight. If the kernel's queue fails, the memory is
+//!   leaked.
+//! - A dropped queue first completes every request.
 
 #![expect(unsafe_code, reason = "hands memory owned by a slot to the kernel, which uses it after the call")]
 
@@ -25,7 +32,7 @@ use crate::learn::{Learner, RequestKind, STRETCH_REQUESTS_MAX, Shape, Stretch};
 use crate::traffic::Traffic;
 use crate::{Buffer, Completion, Error, File, Operation, Request, Result};
 
-/// Most times that one attempt is repeated because the system was interrupted or busy.
+/// The largest number of times that one attempt is repeated because the system was interrupted or busy.
 const RETRIES_MAX: u32 = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,7 +106,7 @@ impl Started {
         self.buffer.as_ref().map_or(0, Buffer::len)
     }
 
-    /// What is learned from, if it is a request that a profile has: one past the page cache.
+    /// The shape that is learned from, if a profile has such requests; they bypass the page cache.
     fn shape(&self) -> Option<Shape> {
         let kind = match self.kind {
             Kind::Read => RequestKind::Read,
@@ -109,7 +116,7 @@ impl Started {
         Shape::new(kind, self.length()).filter(|_| self.file.is_direct())
     }
 
-    /// The transfer of what is left, at most `most` bytes of it.
+    /// The transfer of the remaining bytes, at most `most` of them.
     fn transfer(&mut self, most: usize) -> Transfer {
         let progress = self.progress;
         let Some(buffer) = &mut self.buffer else {
@@ -161,7 +168,8 @@ impl Started {
     fn step_failed(&mut self, errno: i32) -> Step {
         let error = io::Error::from_raw_os_error(errno);
         match errno {
-            // A thread that ends takes what the kernel has not begun for it with it (ECANCELED); its stream may live on.
+            // The kernel cancels requests that it has not begun when their thread ends (ECANCELED). The stream may live
+            // on.
             libc::EINTR | libc::EAGAIN | libc::ECANCELED => self.retry(error),
             _ => Step::Finished(Err(self.failure(error))),
         }
@@ -238,14 +246,14 @@ fn perform_started(backend: &dyn Backend, mut started: Started) -> Completion {
     }
 }
 
-/// What a queue learns from its requests.
+/// The part of a queue that learns from its requests.
 pub(crate) struct Learning {
     learner: Arc<Learner>,
     /// The requests under way, if they are timed.
     stretch: Option<Stretch>,
-    /// Of those under way, timed or not, so many completed.
+    /// Completions among those under way, timed or not.
     requests: u64,
-    /// Somebody takes completions when they please.
+    /// The consumer takes completions at its own pace.
     is_stream: bool,
 }
 
@@ -254,7 +262,7 @@ impl Learning {
         Self { learner, stretch: None, requests: 0, is_stream }
     }
 
-    /// With `in_flight` requests of the queue under way, another stretch begins.
+    /// Begins another stretch, with `in_flight` requests of the queue under way.
     fn begin(&mut self, in_flight: usize) {
         self.requests = 0;
         self.stretch = self.learner.begin(in_flight as u64, self.is_stream);
@@ -273,7 +281,7 @@ pub(crate) struct Queue {
     traffic: Traffic,
     learning: Learning,
     depth: usize,
-    /// How much of the depth may be used now.
+    /// The part of the depth that may be used now.
     allowed: usize,
     slots: Vec<Option<Started>>,
     free: Vec<u32>,
@@ -281,13 +289,14 @@ pub(crate) struct Queue {
     ready: VecDeque<(usize, Completion)>,
     in_flight: usize,
     writes_in_flight: usize,
-    /// Attempts handed to the lane since it was last told to start them.
+    /// Attempts handed to the lane since the lane was last told to start them.
     unsubmitted: usize,
     done: Vec<Done>,
 }
 
 impl Queue {
-    /// A queue on a lane of the backend. `trouble` is told if it has none to give and plain calls must do.
+    /// A queue on a lane of the backend. If the backend has no lane to give, `trouble` gets the error and plain calls
+    /// replace the lane.
     pub(crate) fn new(
         backend: &Arc<dyn Backend>, lane: io::Result<Box<dyn Lane>>, traffic: Traffic, learning: Learning,
         depth: usize, trouble: &dyn Fn(io::Error),
@@ -319,7 +328,7 @@ impl Queue {
         self.depth
     }
 
-    /// Requests accepted whose completion was not taken.
+    /// Accepted requests whose completion was not taken.
     pub(crate) fn outstanding(&self) -> usize {
         self.backlog.len() + self.in_flight + self.ready.len()
     }
@@ -332,8 +341,8 @@ impl Queue {
         }
     }
 
-    /// Starts what may start, and waits for completions while the backlog holds more than may be in flight. Hands a good part
-    /// of the depth to the system when it has gathered.
+    /// Starts every request that may start, and waits for completions while the backlog holds more than may be in
+    /// flight. Once a good part of the depth has gathered, hands the gathered attempts to the system.
     pub(crate) fn advance(&mut self) {
         self.start();
         while !self.backlog.is_empty() {
@@ -353,7 +362,7 @@ impl Queue {
         }
     }
 
-    /// Unless one is ready, waits until so many are, or all.
+    /// Unless a completion is ready, waits until `completions` of them are, or all.
     pub(crate) fn gather(&mut self, completions: usize) {
         if self.ready.is_empty() && self.outstanding() > 0 {
             self.start();
@@ -361,7 +370,7 @@ impl Queue {
         }
     }
 
-    /// The next completion, in the order they come; `None` when nothing is outstanding.
+    /// The next completion, in the order of arrival; `None` when nothing is outstanding.
     pub(crate) fn next(&mut self) -> Option<(usize, Completion)> {
         while self.ready.is_empty() && self.outstanding() > 0 {
             self.gather(1);
@@ -369,7 +378,7 @@ impl Queue {
         self.ready.pop_front()
     }
 
-    /// Completes everything that was pushed, and hands out each completion.
+    /// Completes all pushed requests, and hands out each completion.
     pub(crate) fn finish(&mut self, mut take: impl FnMut(usize, Completion)) {
         loop {
             for (index, completion) in self.ready.drain(..) {
@@ -383,7 +392,8 @@ impl Queue {
                 }
                 continue;
             }
-            // With more to start, wait for a part of the window, so that the device never runs dry; else for all.
+            // With more to start, wait for a part of the window, so that the device never runs dry; otherwise wait for
+            // all.
             let wait = if self.backlog.is_empty() || self.in_flight < self.allowed {
                 self.in_flight
             } else {
@@ -393,7 +403,8 @@ impl Queue {
         }
     }
 
-    /// A batch's last flush, with nothing else to wait for, is a plain call: a queue would only add to it.
+    /// Makes the last flush of a batch a plain call if nothing else is left to wait for, because a queue would only add
+    /// time.
     fn flush_alone(&mut self) {
         if self.in_flight > 0 || self.backlog.len() != 1 {
             return;
@@ -453,8 +464,8 @@ impl Queue {
     fn attempt(&mut self, slot: u32) {
         let started = self.slots[slot as usize].as_mut().expect("an attempt is made only for an occupied slot");
         let (position, transfer) = (started.position(), started.transfer(self.traffic.piece_bytes()));
-        // SAFETY: the slot owns the buffer and the file. It is emptied only when the lane reports it; if the lane fails, its
-        // content is leaked. `drop` waits for all.
+        // SAFETY: the slot owns the buffer and the file. The slot is emptied only when the lane reports it; if the lane
+        // fails, its content is leaked. `drop` waits for all.
         unsafe { self.lane.push(slot, &started.file.0, position, transfer) };
         self.unsubmitted += 1;
     }
@@ -487,7 +498,8 @@ impl Queue {
         self.learn(in_flight, waited);
     }
 
-    /// Of so many requests that were in flight some may have completed, for which the caller waited so long if that was timed.
+    /// Learns from a wait that began with `in_flight` requests in flight. `waited` is the caller's time in the wait, if
+    /// that was timed.
     fn learn(&mut self, in_flight: usize, waited: Option<Duration>) {
         let completed = (in_flight - self.in_flight) as u64;
         self.learning.learner.completed(completed);
@@ -528,8 +540,8 @@ impl Queue {
         self.ready.push_back((index, completion));
     }
 
-    /// The lane failed: nobody knows which attempts the kernel still works on. Their buffers and the lane are leaked, their
-    /// requests fail, and the rest is done by plain calls.
+    /// Gives the lane up after it failed: nobody knows which attempts the kernel still works on. Their buffers and the
+    /// lane are leaked, their requests fail, and plain calls do the rest.
     fn abandon(&mut self, error: &io::Error) {
         let calls = Box::new(CallLane::new(Arc::clone(&self.backend)));
         std::mem::forget(std::mem::replace(&mut self.lane, calls));

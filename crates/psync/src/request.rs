@@ -1,31 +1,32 @@
-//! What is asked of a device, and its answer.
+//! Requests to a device, and their completions.
 
 use crate::{Buffer, File, Result};
 
-/// What to do at a place in a file.
+/// The operation at a place in a file.
 #[derive(Debug)]
 pub enum Operation {
     /// Fill the buffer's `len` bytes from the file.
     Read(Buffer),
     /// Write the buffer's `len` bytes to the file.
     Write(Buffer),
-    /// Write the buffer's `len` bytes to the file, and put them on stable storage before the request completes (`RWF_DSYNC`): these
-    /// bytes and what of the file's metadata is needed to read them, and nothing that was written before.
+    /// Write the buffer's `len` bytes to the file, and put them on stable storage before the request completes
+    /// (`RWF_DSYNC`). This covers these bytes and the file metadata needed to read them, and nothing that was written
+    /// before.
     WriteDurably(Buffer),
-    /// Put everything written to the file on stable storage (`fdatasync`).
+    /// Put all earlier writes to the file on stable storage (`fdatasync`).
     Flush,
 }
 
 /// One request of a batch or stream.
 #[derive(Debug)]
 pub struct Request {
-    /// Where.
+    /// The file.
     pub file: File,
     /// Byte offset in the file; 0 for a flush.
     pub offset: u64,
-    /// What.
+    /// The operation.
     pub operation: Operation,
-    /// Handed back in the [`Completion`]; its meaning is the caller's.
+    /// Returned in the [`Completion`]; its meaning is the caller's.
     pub tag: u64,
 }
 
@@ -40,7 +41,7 @@ impl Request {
         Self { file: file.clone(), offset, operation: Operation::Write(buffer), tag }
     }
 
-    /// Writes `buffer` at `offset`; when it completes, its bytes are on stable storage, and those of earlier writes need not be.
+    /// Writes `buffer` at `offset`. At completion its bytes are on stable storage; those of earlier writes need not be.
     /// After a failure any of the bytes may be there, or not.
     pub fn write_durably(file: &File, offset: u64, buffer: Buffer, tag: u64) -> Self {
         Self { file: file.clone(), offset, operation: Operation::WriteDurably(buffer), tag }
@@ -57,9 +58,9 @@ impl Request {
 pub struct Completion {
     /// The request's tag.
     pub tag: u64,
-    /// The request's buffer, also after a failure; `None` for a flush. (After a failure of the kernel's queue itself, with
-    /// requests inside, their buffers are leaked rather than handed out while the device may still write to them.)
+    /// The request's buffer, also after a failure; `None` for a flush. After a failure of the kernel's queue itself,
+    /// the buffers of the requests inside are leaked, because the device may still write to them.
     pub buffer: Option<Buffer>,
-    /// Whether all of it was done.
+    /// Success only if all of the request was done.
     pub result: Result<()>,
 }

@@ -1,11 +1,13 @@
 //! Buffers that reads use again and again.
 //!
-//! 1. A buffer whose bytes nobody needs any more is kept; the next read takes one that is large enough and not much larger.
-//! 2. A kept buffer is not made zero again, which would be a pass over memory for each read: it holds what an earlier read brought. So its
-//!    user looks at it only when its own read has succeeded, which means in full.
-//! 3. Where there is no room for another, those that were kept longest go: the sizes that are kept are those of the last reads.
+//! 1. A buffer whose bytes are no longer needed is kept. The next read takes a kept buffer that is large enough and not
+//!    much larger.
+//! 2. A kept buffer still holds the bytes of an earlier read, because zeroing would cost each read a pass over memory.
+//!    So its user looks at the buffer only after its own read has succeeded, which means in full.
+//! 3. Where there is no room for another buffer, the oldest go. So the kept sizes are those of the last reads.
 //!
-//! Invariant: at most the stated bytes are kept; what is beyond goes back to the thread, as any freed [`Buffer`] does.
+//! Invariant: the capacity of the kept buffers is at most the stated bytes. A buffer beyond that goes back to the
+//! thread, as any freed [`Buffer`] does.
 
 use std::collections::VecDeque;
 
@@ -27,7 +29,7 @@ impl Spares {
         Self { buffers: VecDeque::new(), bytes: 0, bytes_max }
     }
 
-    /// The same, with at most so many bytes: of those that it keeps the oldest go.
+    /// The same, with at most `bytes_max` bytes; the oldest buffers go first.
     #[must_use]
     pub fn at_most(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
@@ -42,8 +44,8 @@ impl Spares {
         }
     }
 
-    /// A buffer of `len` bytes for a read to fill: a kept one of at most twice the capacity that it needs, with whatever it held, or
-    /// another ([`Buffer::for_read`]).
+    /// A buffer of `len` bytes for a read to fill: a kept one whose capacity is at most twice `len`, with its earlier
+    /// content, or another ([`Buffer::for_read`]).
     #[must_use]
     pub fn take(&mut self, len: usize) -> Buffer {
         let fits = |buffer: &Buffer| (len..=len.saturating_mul(2)).contains(&buffer.capacity());
@@ -54,7 +56,7 @@ impl Spares {
         buffer.reused(len).expect("its capacity was compared with the length")
     }
 
-    /// Keeps a buffer that is done with, in place of older ones if need be.
+    /// Keeps a buffer that is no longer needed, in place of older ones if there is no room.
     pub fn keep(&mut self, buffer: Buffer) {
         let capacity = buffer.capacity();
         if capacity > self.bytes_max {

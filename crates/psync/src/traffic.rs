@@ -1,9 +1,10 @@
-//! Who makes way for whom.
+//! Priority of foreground reads over background work.
 //!
-//! 1. A thread whose work nobody waits for says so ([`Background`]), as it would with `ioprio_set`. All others are foreground, and
-//!    every call of theirs that starts reads is counted.
-//! 2. Background work looks at the count each time before it starts requests. Where it moved, it keeps few requests in flight
-//!    for a while, in small pieces: a read that arrives then queues behind those few, not behind a whole batch.
+//! 1. A thread of background work, for which nobody waits, enters [`Background`], much as a thread lowers its priority
+//!    with `ioprio_set`. All other threads are foreground, and each of their calls that starts reads is counted.
+//! 2. Background work looks at the count each time before it starts requests. If the count moved, background work keeps
+//!    few requests in flight for a while, in small pieces. An arriving read then queues behind those few, not behind a
+//!    whole batch.
 //! 3. Where nobody reads, background work has the device to itself, at full depth.
 
 use std::cell::Cell;
@@ -12,22 +13,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long background work makes way after a foreground read began: longer than the pause of a reader between two reads.
+/// The time for which background work makes way after a foreground read began: longer than the pause of a reader
+/// between two reads.
 const WAY: Duration = Duration::from_millis(1);
 
-/// Most bytes that background work hands to the device in one piece while it makes way: a read waits for pieces that are under way.
+/// Most bytes that background work hands to the device in one piece while making way, because a read waits for pieces
+/// that are under way.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Requests that background work keeps in flight beside readers unless said otherwise. A read then waits for one of them at most: with three, the
-/// 99th percentile of reads beside a batch update was four times as long.
+/// Requests that background work keeps in flight beside readers by default. A read then waits for one of them at most;
+/// with three, the 99th percentile of reads beside a batch update was four times as long.
 const BACKGROUND_DEPTH_DEFAULT: usize = 1;
 
 thread_local! {
     static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While this lives, the I/O of its thread makes way for reads of other threads: beside them it keeps few requests in flight
-/// ([`crate::Psync::set_background_depth`]); alone, it has the full depth.
+/// While this value lives, the I/O of its thread makes way for reads of other threads. Beside them the thread keeps few
+/// requests in flight ([`crate::Psync::set_background_depth`]); alone, it has the full depth.
 #[derive(Debug)]
 pub struct Background {
     before: bool,
@@ -35,7 +38,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// From now on this thread's I/O is background.
+    /// Makes this thread's I/O background from now on.
     #[must_use]
     pub fn enter() -> Self {
         Self { before: IS_BACKGROUND.replace(true), stays_on_its_thread: PhantomData }
@@ -48,7 +51,7 @@ impl Drop for Background {
     }
 }
 
-/// What the users of one backend share.
+/// State shared by the users of one backend.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Foreground calls that read, so far.
@@ -66,17 +69,17 @@ impl Default for Shared {
 /// One queue's part in the traffic.
 #[derive(Debug)]
 pub(crate) enum Traffic {
-    /// Others make way for its reads.
+    /// Others make way for this queue's reads.
     Foreground(Arc<Shared>),
-    /// It makes way for the reads of others.
+    /// This queue makes way for the reads of others.
     Background {
-        /// What it looks at.
+        /// The count of reads, and the depth beside readers.
         shared: Arc<Shared>,
-        /// The count at its last look.
+        /// The count at the last look.
         seen: u64,
-        /// Until when it makes way.
+        /// The time until which the queue makes way.
         until: Option<Instant>,
-        /// Whether it did at its last look.
+        /// Whether the queue made way at the last look.
         makes_way: bool,
     },
 }
@@ -93,14 +96,14 @@ impl Traffic {
         }
     }
 
-    /// Reads are about to start.
+    /// Counts a foreground call that is about to start reads.
     pub(crate) fn reading(&self) {
         if let Self::Foreground(shared) = self {
             shared.reads.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How many requests may be in flight now, of at most `depth`.
+    /// Requests that may be in flight now, of at most `depth`.
     pub(crate) fn depth(&mut self, depth: usize) -> usize {
         let Self::Background { shared, seen, until, makes_way } = self else { return depth };
         let (reads, now) = (shared.reads.load(Ordering::Relaxed), Instant::now());
@@ -112,12 +115,12 @@ impl Traffic {
         if *makes_way { depth.min(shared.background_depth.load(Ordering::Relaxed)) } else { depth }
     }
 
-    /// How many bytes of a request may be handed to the device at once; the rest follows.
+    /// Bytes of a request that may be handed to the device at once; the rest follows.
     pub(crate) const fn piece_bytes(&self) -> usize {
         if self.makes_way() { PIECE_BYTES } else { usize::MAX }
     }
 
-    /// Whether it had less of the device than it could have had, at its last look.
+    /// Whether the queue had less of the device than it could have had, at the last look.
     pub(crate) const fn makes_way(&self) -> bool {
         matches!(self, Self::Background { makes_way: true, .. })
     }

@@ -2,7 +2,7 @@
 //!
 //! 1. Code that a known mistake would break asks `on(Bug::…)` at the one place where the mistake would be made.
 //! 2. Without the feature `bugs` the answer is the constant `false`, and the compiler removes the branch.
-//! 3. With it, a test switches one bug on for the whole process, runs its seeds and expects a failure.
+//! 3. With the feature, a test switches one bug on for the whole process, runs its seeds and expects a failure.
 
 #[cfg(feature = "bugs")]
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Bug {
-    /// A leaf run is believed without looking at its checksum.
+    /// A leaf run is believed without a check of its checksum.
     RunChecksumSkipped = 1,
     /// Flush-end enters the log before the pages of its batch are on stable storage.
     FlushEndBeforeData = 2,
@@ -19,47 +19,48 @@ pub enum Bug {
     FlushOverHole = 3,
     /// An append to a leaf starts from a cached page that misses the leaf's newest run.
     StaleCachedTail = 4,
-    /// What is stored of a leaf or node in a reused extent has the incarnation of what lived there before.
+    /// A leaf or node stored in a reused extent has the incarnation of the former owner of the extent.
     IncarnationReused = 5,
-    /// The leader of a slot of the log wakes one of the members that wait for it, not all.
+    /// The leader of a slot of the log wakes one of its waiting members, not all.
     SlotWakeDropped = 6,
-    /// A commit is told that it is durable before the flush.
+    /// A commit is reported durable before the flush.
     CompletedBeforeFlush = 7,
-    /// A commit is made visible although one before it is not there yet.
+    /// A commit is made visible although an earlier one is not complete yet.
     PublishedOutOfOrder = 8,
-    /// Who gives the sync lock back calls nobody of those who wait for it.
+    /// The holder that gives the sync lock back calls none of its waiters.
     CallDropped = 9,
-    /// A transaction commits although somebody else committed what it wrote or read.
+    /// A transaction commits although another commit has changed a key that the transaction wrote or read.
     ConflictMissed = 10,
     /// A serializable transaction commits although a range that it read has changed.
     PhantomMissed = 11,
     /// A range tombstone is taken for swept although older operations wait in the queues.
     TombstoneCleared = 12,
-    /// What refers to documents that were moved is logged before they are on stable storage.
+    /// References to relocated documents are logged before the documents are on stable storage.
     MovedUnflushed = 13,
-    /// A value that has expired goes although a snapshot of an earlier time sees it.
+    /// An expired value is dropped although a snapshot of an earlier time sees that value.
     ExpiredForAll = 14,
-    /// What a retained state that is given up refers to goes before a checkpoint is durable that does not know it.
+    /// Data of an abandoned retained state is released before a checkpoint without that state is durable.
     UnpinnedBeforeCheckpoint = 15,
-    /// What a record changes is announced only when the record may have been written, by others too.
+    /// The changes of a record are announced only when the record may have been written already, by others too.
     AnnouncedLate = 16,
-    /// Those that a flush served are woken before what they commit is published.
+    /// Committers served by a flush are woken before their commits are published.
     WokenBeforePublished = 17,
-    /// The filter of a leaf misses a key that is in it.
+    /// The filter of a leaf misses a key of that leaf.
     FilterMissesKey = 18,
-    /// Leaves that were packed at the end at which a tree grows are published, and in the log, before they are on stable storage.
+    /// Leaves packed at the growing end of a tree are published, and in the log, before they are on stable storage.
     PackedUnflushed = 19,
-    /// The mark of a clean close stays where the database is opened for writing, and is believed whatever stands behind it.
+    /// The mark of a clean close stays when the database is opened for writing, and is believed whatever stands behind
+    /// the mark.
     CleanMarkKept = 20,
-    /// A gap that a walk has noted stays bare although the structure gets something newer under its keys.
+    /// A gap noted by a walk stays bare although the structure gets a newer version under its keys.
     GapKept = 21,
-    /// A key goes into a full node of a queue's tree before the one that it belongs behind.
+    /// A key goes into a full node of a queue's tree before the key that should precede it.
     QueueOutOfOrder = 22,
-    /// A segment that the log is in is flushed when it is made longer, and whether that failed is forgotten.
+    /// The flush of a log segment that is made longer fails, and this failure is forgotten.
     GrownFlushForgotten = 23,
-    /// The end of the data file is given back before an image is durable that does not count with it.
+    /// The end of the data file is released before an image that does without it is durable.
     TailCutEarly = 24,
-    /// Segments of the log are given back before a checkpoint is durable that needs none of them.
+    /// Segments of the log are released before a checkpoint that needs none of them is durable.
     SegmentsGivenBackEarly = 25,
 }
 
@@ -81,16 +82,16 @@ impl Bug {
         Self::SegmentsGivenBackEarly,
     ];
 
-    /// Every bug that walks over a table find in which many keys are deleted.
+    /// Every bug that walks find over a table in which many keys are deleted.
     pub const OF_WALKS: [Self; 2] = [Self::GapKept, Self::QueueOutOfOrder];
 
     /// Every bug that simulated crashes find while a table is filled in order.
     pub const OF_FILLS: [Self; 1] = [Self::PackedUnflushed];
 
-    /// Every bug that simulated crashes of a log alone find, by faults that they ask for more often.
+    /// Every bug that simulated crashes of a log alone find, with faults injected more often.
     pub const OF_LOGS: [Self; 2] = [Self::FlushOverHole, Self::GrownFlushForgotten];
 
-    /// Every bug that models of threads find: it takes several of them.
+    /// Every bug that models of threads find, because the bug takes several threads.
     pub const OF_THREADS: [Self; 6] = [
         Self::SlotWakeDropped,
         Self::CompletedBeforeFlush,

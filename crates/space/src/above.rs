@@ -1,7 +1,8 @@
-//! Directories above databases, whose names have to be as durable as what is in them.
+//! Directories above databases, whose names must be as durable as their contents.
 //!
-//! A process that opens many databases in one place syncs the names that lead there once. A directory is known again by its identity, so one that
-//! was removed and made anew is synced anew; one that somebody moves meanwhile is theirs to sync.
+//! A process that opens many databases in one place syncs the names that lead there once. A directory is recognized by
+//! its identity, so a directory that was removed and made anew is synced anew. A directory that is moved meanwhile is
+//! the mover's to sync.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,20 +11,23 @@ use std::sync::LazyLock;
 use parking_lot::Mutex;
 use psync::{Identity, Psync};
 
-/// More are forgotten, and synced again.
+/// Beyond this number all are forgotten, and synced again.
 const KNOWN_MAX: usize = 1024;
 
-/// Directories whose name this process has synced. What is above each is known by itself: a relative path ends at the working directory.
+/// Directories whose name this process has synced. Each directory above one is recorded by itself, because a relative
+/// path ends at the working directory.
 static KNOWN: LazyLock<Mutex<HashSet<Identity>>> = LazyLock::new(Mutex::default);
 
 /// A directory to sync, for a name in it.
 pub(crate) struct Above {
     pub(crate) directory: PathBuf,
-    /// Whose name it is. None of the database's own directory, and where nobody can tell.
+    /// Identity of the directory with that name. `None` for the database's own directory, and where the identity is
+    /// unknown.
     child: Option<Identity>,
 }
 
-/// What is to be synced for the names that lead to a database: from the directory that it is in upwards.
+/// The directories to sync for the names that lead to a database: from the directory that contains the database
+/// upwards.
 pub(crate) fn of(psync: &Psync, database: &Path) -> Vec<Above> {
     let named = |path: &&Path| !path.as_os_str().is_empty() && path.parent().is_some();
     let above = database.ancestors().take_while(named).map(|path| {
@@ -33,7 +37,7 @@ pub(crate) fn of(psync: &Psync, database: &Path) -> Vec<Above> {
     above.filter(|above| above.child.is_none_or(|child| !KNOWN.lock().contains(&child))).collect()
 }
 
-/// All of these are synced.
+/// Records all of these as synced.
 pub(crate) fn note_synced(above: impl IntoIterator<Item = Above>) {
     let mut known = KNOWN.lock();
     for child in above.into_iter().filter_map(|above| above.child) {
@@ -44,7 +48,7 @@ pub(crate) fn note_synced(above: impl IntoIterator<Item = Above>) {
     }
 }
 
-/// The directory that a path's entry is in.
+/// The directory that holds the entry of a path.
 pub(crate) fn parent_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),

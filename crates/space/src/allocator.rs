@@ -1,13 +1,14 @@
-//! Which pages of a file are in use. No I/O happens here.
+//! The state of every page of a file. No I/O happens here.
 //!
-//! 1. A page is free, retired, ahead, or else allocated; page 0 is allocated for ever. Every operation on a list of extents checks all of them first
-//!    and then changes all of them, or nothing.
-//! 2. Some of the free pages are set aside as the reserve. They are the longest free runs at the time, because deletes and checkpoints on a full
-//!    disk need leaves and images, not only single pages. The reserve is filled up before a normal request is looked at, so what such a
-//!    request can have is what is free besides.
-//! 3. Some of the free pages are *holes*: the disk has their room back, so they have to be filled before they can be allocated ([`crate::surplus`]).
-//! 4. A page that is ahead was taken for something that no log record names yet. It is in use here, and free in an image: should there be
-//!    a restart before the record is there, nobody has to give it back.
+//! 1. A page is free, retired, ahead or allocated; page 0 is always allocated. Every operation on a list of extents
+//!    checks all of them first, and then changes all of them or none.
+//! 2. Some free pages are set aside as the reserve. They are the longest free runs at the time, because deletes and
+//!    checkpoints on a full disk need leaves and images, not only single pages. The reserve is filled before a normal
+//!    request is considered, so such a request can only take the other free pages.
+//! 3. Some free pages are *holes*: the disk has taken back their room, so a hole must be filled before its pages can be
+//!    allocated ([`crate::surplus`]).
+//! 4. A page that is ahead was taken for a purpose that no log record names yet. It is in use here and free in an
+//!    image. After a restart before the record was written, nothing has to be given back.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,30 +16,30 @@ use std::path::{Path, PathBuf};
 use crate::runs::Runs;
 use crate::{AllocatorImage, Error, Extent, PageId, Result};
 
-/// Least pages of the reserve.
+/// Minimum size of the reserve, in pages.
 pub const RESERVE_PAGES_MIN: u64 = 24;
-/// Most pages of the reserve.
+/// Maximum size of the reserve, in pages.
 pub const RESERVE_PAGES_MAX: u64 = 4096;
-/// The reserve is this part of the file, within its limits.
+/// The reserve is the file divided by this, within its limits.
 const RESERVE_PART: u64 = 128;
-/// But so many pages at least, or half of a file that is short: to write anew all that is used takes no more.
+/// The reserve has at least this many pages, or half of a short file: writing all used pages anew takes no more.
 pub(crate) const RESERVE_PAGES_FULL: u64 = 256;
 
-/// What pages are wanted for.
+/// The purpose of a request for pages, which decides how much of the reserve it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Anything that makes the database larger: leaves the reserve alone.
+    /// The request makes the database larger. It leaves the reserve alone.
     Normal,
-    /// What gives space back in the end, as deletes and checkpoints do: may use the reserve.
+    /// The request gives space back in the end, as deletes and checkpoints do. It may use the reserve.
     Reclaim,
-    /// What gives whole files back, and takes less: may use the reserve, and all other room that is kept.
+    /// The request gives whole files back and takes less. It may use the reserve and all other room that is kept.
     Emptying,
-    /// Something that deletes wait behind: half of the reserve may serve it.
+    /// Deletes wait behind the request. Half of the reserve may serve it.
     Urgent,
 }
 
 impl Class {
-    /// Whether it may use all of the reserve.
+    /// Whether all of the reserve may be used.
     const fn may_use_reserve(self) -> bool {
         matches!(self, Self::Reclaim | Self::Emptying)
     }
@@ -51,15 +52,16 @@ pub struct Stats {
     pub total_pages: u64,
     /// Pages that can be allocated.
     pub free_pages: u64,
-    /// Free pages whose room the disk has back.
+    /// Free pages whose room the disk has taken back.
     pub hole_pages: u64,
     /// Pages that wait for readers of older versions.
     pub retired_pages: u64,
     /// Pages in use that no log record names yet.
     pub ahead_pages: u64,
-    /// Free pages that only [`Class::Reclaim`] and [`Class::Emptying`] may use, once the file cannot grow: as many as there should be.
+    /// Target size of the reserve: free pages that only [`Class::Reclaim`] and [`Class::Emptying`] may use once the
+    /// file cannot grow.
     pub reserve_pages: u64,
-    /// Runs that the free pages are in, those of the reserve apart: few is no fragmentation.
+    /// Number of runs of free pages, those of the reserve counted separately. A low number means little fragmentation.
     pub free_runs: u64,
 }
 
@@ -71,16 +73,16 @@ impl Stats {
     }
 }
 
-/// What a comparison of the pages in use with the allocator finds. All lists are in page order.
+/// The result of comparing the pages in use with the allocator. All lists are in page order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Allocated, but not in use.
     pub leaked: Vec<Extent>,
-    /// In use, but free: can be overwritten at any time.
+    /// In use, but free: such a page can be overwritten at any time.
     pub used_while_free: Vec<Extent>,
-    /// In use, but retired. Right for a version that is not the newest.
+    /// In use, but retired. This is right for a version that is not the newest.
     pub used_while_retired: Vec<Extent>,
-    /// In use by two at once.
+    /// In use by two owners at once.
     pub used_twice: Vec<Extent>,
     /// In use, but the header page or past the end of the file.
     pub outside: Vec<Extent>,
@@ -94,7 +96,7 @@ impl Audit {
     }
 }
 
-/// Free pages to be kept in a file of so many.
+/// Target size of the reserve, in pages, for a file of `total_pages`.
 pub(crate) fn reserve_for(total_pages: u64) -> u64 {
     let least = (total_pages / 2).clamp(RESERVE_PAGES_MIN, RESERVE_PAGES_FULL);
     (total_pages / RESERVE_PART).clamp(least, RESERVE_PAGES_MAX)
@@ -108,20 +110,20 @@ pub(crate) struct Allocator {
     /// For errors.
     file: PathBuf,
     pub(crate) total: u64,
-    /// Free pages that are not set aside.
+    /// Free pages outside the reserve.
     pub(crate) free: Runs,
-    /// Free pages that are.
+    /// Free pages in the reserve.
     reserve: Runs,
-    /// Free pages that the disk keeps no room for.
+    /// Free pages for which the disk keeps no room.
     pub(crate) holes: Runs,
-    /// Parts of them, of now or before, whose room the disk does not have back yet.
+    /// Parts of holes, present or past, whose room the disk has not taken back yet.
     pub(crate) unpunched: Vec<Range<u64>>,
     retired: Runs,
     ahead: Runs,
 }
 
 impl Allocator {
-    /// An allocator of `image`, which was decoded or made by another.
+    /// An allocator in the state of `image`, which was decoded or made by another allocator.
     pub(crate) fn new(file: &Path, image: &AllocatorImage) -> Result<Self> {
         let mut allocator = Self {
             file: file.to_owned(),
@@ -138,7 +140,7 @@ impl Allocator {
         if let Some(range) = holes.iter().find(|range| allocator.free.overlaps(range)) {
             return Err(allocator.state("leave out", range, "no free page that is there", "one"));
         }
-        // A crash may have come before their room was given back.
+        // A crash may have come before the room of the holes was given back.
         allocator.unpunched.clone_from(&holes);
         allocator.holes = Runs::of_sorted(holes);
         Ok(allocator)
@@ -152,27 +154,28 @@ impl Allocator {
         self.free.pages() + self.reserve.pages()
     }
 
-    /// Pages that the disk keeps room for.
+    /// Pages for which the disk keeps room.
     pub(crate) const fn kept(&self) -> u64 {
         self.total - self.holes.pages()
     }
 
-    /// Pages that there should be in the reserve.
+    /// Target size of the reserve, in pages.
     pub(crate) fn reserve_wanted(&self) -> u64 {
         reserve_for(self.kept())
     }
 
-    /// Pages that the reserve lacks, once there are so many more.
+    /// Pages that the reserve lacks once the file is `more` pages longer.
     fn reserve_short(&self, more: u64) -> u64 {
         reserve_for(self.kept() + more).saturating_sub(self.reserve.pages())
     }
 
-    /// The next that fills the reserve up chooses all of it anew. Without that the reserve of a file that was short would be in many short runs.
+    /// Dissolves the reserve; the next call that fills it chooses all of it anew. Otherwise the reserve of a file that
+    /// was once short would stay in many short runs.
     pub(crate) fn renew_reserve(&mut self) {
         self.free.absorb(&mut self.reserve);
     }
 
-    /// Fills the reserve up with parts of the longest free runs, as far as they go.
+    /// Fills the reserve with parts of the longest free runs, as far as they suffice.
     fn fill_reserve(&mut self) {
         loop {
             let short = self.reserve_short(0);
@@ -186,8 +189,8 @@ impl Allocator {
         }
     }
 
-    /// Takes `count` extents of `pages` each out of the free pages that are not set aside: out of one run where there is one, else
-    /// out of as few as possible. They are in page order. None when they do not fit.
+    /// Takes `count` extents of `pages` each out of the free pages outside the reserve. They come out of one run if
+    /// possible, else out of as few as possible, and are in page order. `None` when they do not fit.
     pub(crate) fn take(&mut self, count: u64, pages: u32, class: Class) -> Option<Vec<Extent>> {
         if !class.may_use_reserve() {
             self.fill_reserve();
@@ -196,7 +199,7 @@ impl Allocator {
         Some(self.cut_out(sources, pages))
     }
 
-    /// The same below a page.
+    /// As `take`, below the page `ceiling`.
     pub(crate) fn take_below(&mut self, count: u64, pages: u32, class: Class, ceiling: u64) -> Option<Vec<Extent>> {
         if !class.may_use_reserve() {
             self.fill_reserve();
@@ -205,7 +208,7 @@ impl Allocator {
         Some(self.cut_out(sources, pages))
     }
 
-    /// Takes extents of so many pages out of free runs.
+    /// Takes extents of `pages` each out of free runs.
     fn cut_out(&mut self, sources: Vec<Range<u64>>, pages: u32) -> Vec<Extent> {
         let mut extents = Vec::new();
         for source in sources {
@@ -217,19 +220,19 @@ impl Allocator {
         extents
     }
 
-    /// The same out of all free pages, for a request that may have the reserve, and that the file cannot grow for.
+    /// As `take`, out of all free pages: for a request that may use the reserve and for which the file cannot grow.
     pub(crate) fn take_with_reserve(&mut self, count: u64, pages: u32) -> Option<Vec<Extent>> {
         self.renew_reserve();
         self.take(count, pages, Class::Reclaim)
     }
 
-    /// The same, for a request of [`Class::Urgent`], as long as half of the reserve is left.
+    /// As `take_with_reserve`, for a request of [`Class::Urgent`], as long as half of the reserve is left.
     pub(crate) fn take_urgently(&mut self, count: u64, pages: u32) -> Option<Vec<Extent>> {
         let left = self.free_pages().checked_sub(count.checked_mul(pages.into())?)?;
         if left < self.reserve_wanted() / 2 { None } else { self.take_with_reserve(count, pages) }
     }
 
-    /// Free runs for `count` extents of `each` pages: the one that fits best, or else parts of the longest.
+    /// Free runs for `count` extents of `each` pages: the best fit, or else parts of the longest runs.
     fn gather(&self, count: u64, each: u64) -> Option<Vec<Range<u64>>> {
         let mut left = count;
         let mut parts = Vec::new();
@@ -237,7 +240,7 @@ impl Allocator {
         let order = |run: &Range<u64>| (run.end - run.start, run.start);
         let mut taken = (u64::MAX, u64::MAX);
         loop {
-            // Runs are taken in falling order: what is not below the last of them is taken.
+            // Runs are taken in descending order, so a run not below the last one taken is taken already.
             if let Some(best) = self.free.best_fit(left * each)
                 && order(&best) < taken
             {
@@ -255,7 +258,8 @@ impl Allocator {
         }
     }
 
-    /// The same, of what is below a page: the shortest run that has room for all, or else parts of several.
+    /// As `gather`, below the page `ceiling`: the shortest run with room for all extents, or else parts of several
+    /// runs.
     fn gather_below(&self, count: u64, each: u64, ceiling: u64) -> Option<Vec<Range<u64>>> {
         let below = self.free.iter().take_while(|run| run.start < ceiling);
         let mut runs: Vec<_> = below.map(|run| (run.end.min(ceiling) - run.start, run.start)).collect();
@@ -276,12 +280,12 @@ impl Allocator {
         (left == 0).then_some(parts)
     }
 
-    /// Fewest pages to add for a request that `take` refused.
+    /// The smallest number of pages to add for a request that `take` refused.
     pub(crate) fn missing(&self, wanted: u64, class: Class) -> u64 {
         if class.may_use_reserve() {
             return wanted;
         }
-        // The reserve grows with the file, by half as much at most: so this ends.
+        // The reserve grows with the file, by at most half as much, so the loop ends.
         let mut missing = wanted;
         loop {
             let needed = wanted + self.reserve_short(missing);
@@ -319,7 +323,7 @@ impl Allocator {
         }
     }
 
-    /// Ahead → allocated; what is allocated already stays so.
+    /// Ahead → allocated; allocated pages stay allocated.
     pub(crate) fn settle(&mut self, extents: &[Extent]) {
         self.take_from_ahead(&extents.iter().map(|extent| extent.page.0..extent.end().0).collect::<Vec<_>>());
     }
@@ -368,9 +372,10 @@ impl Allocator {
         self.free.absorb(&mut self.retired);
     }
 
-    /// Free, a hole or retired → allocated. Extents past the known end move it; the pages up to them become free.
+    /// Free, a hole or retired → allocated. Extents past the known end move the end; the pages up to them become free.
     ///
-    /// A log may allocate what it retired before, as the life that wrote it had released it in between.
+    /// A log may allocate pages that it retired before, because the process that wrote the log had released them in
+    /// between.
     pub(crate) fn replay_allocate(&mut self, extents: &[Extent], file_pages: u64) -> Result<()> {
         let operation = "allocate again";
         let end = file_pages.max(self.total);
@@ -424,7 +429,7 @@ impl Allocator {
         }
     }
 
-    /// The extents as ranges, when all of their pages are allocated.
+    /// The extents as ranges, provided all of their pages are allocated.
     fn allocated(&self, operation: &'static str, extents: &[Extent]) -> Result<Vec<Range<u64>>> {
         let ranges = self.ranges(operation, extents)?;
         for range in &ranges {
@@ -443,7 +448,7 @@ impl Allocator {
         self.ranges_below(operation, extents, self.total)
     }
 
-    /// The extents as ranges in page order: inside `1..end`, none empty, no page twice.
+    /// The extents as ranges in page order: inside `1..end`, none empty, no page named twice.
     fn ranges_below(&self, operation: &'static str, extents: &[Extent], end: u64) -> Result<Vec<Range<u64>>> {
         let mut ranges: Vec<_> = extents.iter().map(|extent| extent.page.0..extent.end().0).collect();
         ranges.sort_unstable_by_key(|range| range.start);
@@ -477,7 +482,8 @@ impl Allocator {
     }
 }
 
-/// The runs of an allocator at one moment, in page order: to compare with what is in use at that moment, however long that takes.
+/// The runs of an allocator at one moment, in page order. They can be compared with the pages in use at that moment,
+/// however long the comparison takes.
 pub struct Survey {
     total: u64,
     free: Vec<Range<u64>>,
@@ -534,7 +540,7 @@ fn union(mut ranges: Vec<Range<u64>>) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
     (joined, twice)
 }
 
-/// What two lists of disjoint ranges in order have in common.
+/// The intersection of two lists of disjoint ranges in order.
 fn intersection(left: &[Range<u64>], right: &[Range<u64>]) -> Vec<Range<u64>> {
     let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
     let mut common = Vec::new();
@@ -570,7 +576,7 @@ fn gaps(ranges: &[Range<u64>], whole: Range<u64>) -> Vec<Range<u64>> {
     gaps
 }
 
-/// Ranges as extents; what is too long for one becomes several.
+/// Ranges as extents; a range too long for one extent becomes several.
 fn extents(ranges: &[Range<u64>]) -> Vec<Extent> {
     let mut extents = Vec::with_capacity(ranges.len());
     for range in ranges {

@@ -1,4 +1,4 @@
-//! What can go wrong with files and pages.
+//! Errors of files and pages.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use crate::Extent;
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failed operation. Nothing was changed by it.
+/// A failed operation, which changed nothing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The device or file system failed.
     #[error(transparent)]
     Io(#[from] psync::Error),
-    /// The disk is full. Everything is as it was: make space (delete, or free the disk) and try again.
+    /// The disk is full, and the state is as before. Make space (delete, or free the disk) and try again.
     #[error(
         "no space for {pages} pages in {}: {free_pages} are free, of which {reserve_pages} are kept for deletes, and the file cannot grow; delete data or free disk space, then try again",
         file.display()
@@ -25,21 +25,21 @@ pub enum Error {
         pages: u64,
         /// Pages free when the request was refused.
         free_pages: u64,
-        /// How many of them this class of request has to leave alone.
+        /// Number of free pages that this class of request must leave alone.
         reserve_pages: u64,
     },
-    /// The disk is full, and what is kept of it is in use to give space back.
+    /// The disk is full, and its reserve is in use to give space back.
     #[error("no space: what {} keeps of the disk is in use to give space back; try again, or delete data or free disk space", file.display())]
     Lent {
-        /// The file that keeps it.
+        /// The reserve file.
         file: PathBuf,
     },
     /// The store is open for reading only.
     #[error("cannot {operation} {}: the database is open for reading only", path.display())]
     ReadOnly {
-        /// What was tried.
+        /// The refused operation.
         operation: &'static str,
-        /// On which file or directory.
+        /// The file or directory of the operation.
         path: PathBuf,
     },
     /// A name that would lead out of the directory, or names nothing.
@@ -58,8 +58,8 @@ pub enum Error {
         /// Pages of each.
         pages: u32,
     },
-    /// Pages are not in the state that the operation starts from. A pointer, log record or image is damaged, or pages were
-    /// given back twice.
+    /// Pages are not in the state from which the operation starts. A pointer, log record or image is damaged, or pages
+    /// were given back twice.
     #[error(
         "{} is damaged: cannot {operation} {extent}: expected it {expected}, found {found}; verify the database and restore it from a backup",
         file.display()
@@ -67,13 +67,13 @@ pub enum Error {
     State {
         /// The file.
         file: PathBuf,
-        /// What was tried.
+        /// The refused operation.
         operation: &'static str,
-        /// On which pages.
+        /// The pages of the operation.
         extent: Extent,
-        /// What state all of them had to be in.
+        /// The state that all of the pages had to be in.
         expected: &'static str,
-        /// What is wrong instead.
+        /// The actual state of some of them.
         found: &'static str,
     },
     /// Stored bytes do not check.
@@ -84,13 +84,13 @@ pub enum Error {
     Corrupt {
         /// The file, or the structure where the bytes are part of something larger.
         file: PathBuf,
-        /// Byte offset in it.
+        /// Byte offset in the file.
         offset: u64,
-        /// What does not check.
+        /// The value that does not check.
         what: &'static str,
-        /// What a whole one would hold.
+        /// The value of a whole file or structure.
         expected: String,
-        /// What it holds.
+        /// The value found.
         found: String,
     },
     /// Written by a newer version of this program.
@@ -98,9 +98,9 @@ pub enum Error {
     NewerVersion {
         /// The file, or the structure where the bytes are part of something larger.
         file: PathBuf,
-        /// Its version.
+        /// The version found.
         found: u32,
-        /// The newest known here.
+        /// The newest version known here.
         known: u32,
     },
 }
@@ -122,13 +122,13 @@ impl Error {
         }
     }
 
-    /// Whether a file or directory could not be flushed: another flush would not tell what is durable of it.
+    /// Whether a file or directory could not be flushed. Another flush would not tell which of its bytes are durable.
     #[must_use]
     pub fn is_flush_failure(&self) -> bool {
         matches!(self, Self::Io(error) if error.is_flush_failure())
     }
 
-    /// Whether as many files are open as may be: retry after some were closed.
+    /// Whether the limit of open files is reached: retry after some were closed.
     #[must_use]
     pub fn is_too_many_open_files(&self) -> bool {
         matches!(self, Self::Io(error) if error.is_too_many_open_files())

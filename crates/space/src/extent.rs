@@ -12,7 +12,8 @@ const _: () = assert!(PAGE.is_multiple_of(psync::BLOCK), "direct I/O transfers w
 pub struct PageId(pub u64);
 
 impl PageId {
-    /// Byte offset of the page in its file. Saturates, so that a page number from a damaged pointer lies past every file.
+    /// Byte offset of the page in its file. Saturates, so that a page number from a damaged pointer lies past every
+    /// file.
     #[must_use]
     pub const fn offset(self) -> u64 {
         self.0.saturating_mul(PAGE as u64)

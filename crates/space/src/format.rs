@@ -19,7 +19,8 @@
 //! 16  8  bytes of the image
 //! 24  8  pages of the file, page 0 included
 //! 32  8  free extents
-//! 40     per extent, in page order: pages between it and the one before (the first: page 0), pages of it; both as LEB128
+//! 40     per extent, in page order: pages between it and the one before (the first: page 0), pages of it;
+//!        both as LEB128
 //!        version 2: how many holes there are, as LEB128, and each as a free extent
 //! ```
 
@@ -33,28 +34,28 @@ const FILE_VERSION: u32 = 1;
 
 const IMAGE_MAGIC: &[u8; 8] = b"BRAIDALC";
 const IMAGE_VERSION: u32 = 1;
-/// That of an image with holes.
+/// Version of an image with holes.
 const IMAGE_VERSION_HOLES: u32 = 2;
 const IMAGE_HEADER: usize = 40;
-/// What an image calls itself in errors: the checkpoint around it knows the file.
+/// Name of an image in errors; the checkpoint around the image knows the file.
 const IMAGE_NAME: &str = "free-list image";
 
-/// Where both headers keep their checksum.
+/// Position of the checksum in both headers.
 const CRC: std::ops::Range<usize> = 12..16;
 
-/// The pages of a file that are in use, as a checkpoint keeps it.
+/// The pages of a file that are in use, as a checkpoint stores them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocatorImage {
     /// Pages of the file, with the header page.
     pub total_pages: u64,
-    /// Pages that nothing refers to, in order; neighbours are one extent.
+    /// Free pages, to which nothing refers, in order; neighbours are one extent.
     pub free: Vec<Extent>,
-    /// The same, of pages that the disk keeps no room for.
+    /// Holes in the same form: free pages for which the disk keeps no room.
     pub holes: Vec<Extent>,
 }
 
 impl AllocatorImage {
-    /// The image as it will be when these pages, which are in use, are given back.
+    /// The image after these pages, which are in use, are given back.
     #[must_use]
     pub fn with_free(mut self, extents: &[Extent]) -> Self {
         self.free.extend_from_slice(extents);
@@ -69,7 +70,7 @@ impl AllocatorImage {
         self
     }
 
-    /// The image as bytes that know their own length and checksum.
+    /// Encodes the image, with its own length and checksum.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(IMAGE_HEADER + self.free.len() * 4);
@@ -91,10 +92,10 @@ impl AllocatorImage {
         bytes
     }
 
-    /// The image in `bytes`, all of which must belong to it.
+    /// Decodes the image in `bytes`, all of which must belong to it.
     ///
     /// # Errors
-    /// When the bytes are not a whole image, or one that no allocator can have made.
+    /// When the bytes are not a whole image, or are one that no allocator can have made.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let file = Path::new(IMAGE_NAME);
         let version = check_header(file, bytes, IMAGE_HEADER, IMAGE_MAGIC, IMAGE_VERSION..=IMAGE_VERSION_HOLES)?;
@@ -134,11 +135,11 @@ fn put_extents(bytes: &mut Vec<u8>, extents: &[Extent]) {
     }
 }
 
-/// So many extents, of which `rest` of the image begins with the first.
+/// Reads `count` extents; `rest` is the part of the image that begins with the first.
 fn get_extents(image: &[u8], rest: &mut &[u8], count: u64, total_pages: u64) -> Result<Vec<Extent>> {
     let file = Path::new(IMAGE_NAME);
     let at = |rest: &[u8]| (image.len() - rest.len()) as u64;
-    // An extent has two bytes at least, so that the bytes bound what is allocated for it.
+    // An extent has at least two bytes, so the bytes bound the allocation.
     if count > rest.len() as u64 / 2 {
         return Err(Error::corrupt(file, at(rest), "counts", "counts that fit the image", format!("{count} extents")));
     }
@@ -184,7 +185,7 @@ pub(crate) fn check_file_header(file: &Path, page: &[u8]) -> Result<()> {
     }
 }
 
-/// The version.
+/// Returns the version.
 fn check_header(
     file: &Path, bytes: &[u8], header: usize, magic: &[u8; 8], versions: RangeInclusive<u32>,
 ) -> Result<u32> {
@@ -219,7 +220,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     checksum::crc32c_append(checksum::crc32c(&bytes[..CRC.start]), &bytes[CRC.end..])
 }
 
-/// Puts the right checksum on bytes that were changed.
+/// Puts the right checksum on changed bytes.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn seal(bytes: &mut [u8]) {
     let crc = checksum(bytes);
@@ -246,7 +247,7 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push((number & 0x7f) as u8);
 }
 
-/// A number in the shortest form that it has; any other is refused, so that an image has one encoding.
+/// A number in its shortest form. Any other form is refused, so that an image has one encoding.
 fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -366,7 +367,7 @@ mod tests {
             let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
             assert!(matches!(error, Error::Corrupt { what: "free extent" | "end", .. }), "{error}");
         }
-        // Of the version with holes, without one.
+        // The version with holes, without a hole.
         let mut bytes = image().encode();
         bytes[8] = 2;
         AllocatorImage::decode(&sealed(bytes.clone())).expect_err("refused");

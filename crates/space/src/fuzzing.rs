@@ -1,14 +1,14 @@
-//! What a fuzzer gives bytes to. For tests of the workspace alone.
+//! Decoders of this crate for a fuzzer. For tests of the workspace alone.
 
 use std::path::Path;
 
 use crate::format::{check_file_header, encode_file_header, seal};
 use crate::{AllocatorImage, Extent, PAGE, PageId};
 
-/// A name, what takes bytes, and the encodings to begin with.
+/// A name, a function that takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
-/// Everything of this crate that is read from a disk.
+/// All decoders of this crate for bytes from a disk.
 pub const TARGETS: &[Target] =
     &[("space_free_list", free_list, free_lists), ("space_file_header", file_header, file_headers)];
 

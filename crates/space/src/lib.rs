@@ -1,17 +1,21 @@
 //! Objects on storage: files of a database directory, pages and the free list.
 //!
-//! 1. A [`FileStore`] is a database directory. Files are opened through it, so that their I/O is counted by [`StreamKind`] and
-//!    their directory entries are made durable together.
-//! 2. A [`PagedFile`] is one file of pages of [`PAGE`] bytes, and the allocator that says which of them are in use.
-//! 3. A page is free, allocated, or retired: unreachable from the newest version, while readers of an older one may still be
-//!    in it. `allocate` takes free pages, `retire` and later `release` give them back.
-//! 4. An [`AllocatorImage`] is what a checkpoint keeps of the allocator; recovery opens the file with it and replays the
-//!    allocations and retirements that the log tells of.
+//! 1. A [`FileStore`] is a database directory. Files are opened through the store, so that their I/O is counted by
+//!    [`StreamKind`] and their directory entries are made durable together.
+//! 2. A [`PagedFile`] is one file of pages of [`PAGE`] bytes, and the allocator that records the pages in use.
+//! 3. A page is free, allocated, or retired: unreachable from the newest version, while readers of an older version may
+//!    still use the page. `allocate` takes free pages, `retire` and later `release` give them back.
+//! 4. An [`AllocatorImage`] is the state of the allocator in a checkpoint. Recovery opens the file with the image and
+//!    replays the allocations and retirements of the log.
 //!
-//! Invariants: the three states are disjoint and cover the file; no page is handed out twice; a page beyond the known end is never
-//! believed to exist unless the file is that long; an operation that fails changes nothing.
+//! Invariants:
 //!
-//! Left to others: what is in a page, when no reader is left in a retired one, and when an image is durable.
+//! - The three states are disjoint and cover the file.
+//! - No page is handed out twice.
+//! - A page beyond the known end is never believed to exist unless the file is that long.
+//! - A failed operation changes nothing.
+//!
+//! Left to others: the content of a page, when a retired page has no reader left, and when an image is durable.
 
 mod above;
 mod allocator;

@@ -1,10 +1,12 @@
 //! Files that stay open for reading.
 //!
-//! A database may have many more files than a process may have open. Those that are read stay open, until others need their places:
-//! [`OPEN_PART`] of what the system lets the process have open. Who reads from a file keeps it open beyond that.
+//! A database may have many more files than a process may have open. Files that are read stay open until others need
+//! their places: [`OPEN_PART`] of the number that the system lets the process have open. A reader of a file keeps the
+//! file open beyond that.
 //!
-//! Invariant: a file that is released is not handed out again, nor kept open ([`OpenFiles::forget`] comes behind its removal). Who opened it before that, and
-//! would keep it now, sees that one was forgotten meanwhile.
+//! Invariant: a released file is not handed out again, nor kept open, because [`OpenFiles::forget`] follows its
+//! removal. A thread that opened the file before its removal, and would keep the file open now, sees that a file was
+//! forgotten meanwhile.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,34 +16,34 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::Result;
 
-/// One file in so many that the process may have open.
+/// The share of the files that the process may have open: one in this many.
 const OPEN_PART: u64 = 4;
-/// However few those are.
+/// Minimum number of open files.
 const OPEN_MIN: u64 = 32;
-/// However many those are.
+/// Maximum number of open files.
 const OPEN_MAX: u64 = 4096;
 
-/// Open files of a directory, each as it was opened: past the page cache or not.
+/// Open files of a directory, each by the way of opening: past the page cache or through the page cache.
 pub(crate) struct OpenFiles {
     direct: Cache<String, File>,
     buffered: Cache<String, File>,
-    /// How often a file was forgotten.
+    /// Number of forgotten files.
     forgotten: AtomicU64,
 }
 
 impl OpenFiles {
-    /// As many as this process can afford.
+    /// As many files as this process can afford.
     pub(crate) fn new() -> Self {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self::with_most(usize::try_from((limit / OPEN_PART).clamp(OPEN_MIN, OPEN_MAX)).unwrap_or(usize::MAX))
     }
 
-    /// At most so many: few are read in both ways.
+    /// At most `most` files, half of them for each way of reading, because few are read in both ways.
     fn with_most(most: usize) -> Self {
         Self { direct: Cache::new(most / 2), buffered: Cache::new(most / 2), forgotten: AtomicU64::new(0) }
     }
 
-    /// The file of that name, opened now unless it is open.
+    /// The file of that name, opened now unless already open.
     pub(crate) fn get_or_open(&self, name: &str, direct: bool, open: impl FnOnce() -> Result<File>) -> Result<File> {
         let files = if direct { &self.direct } else { &self.buffered };
         if let Some(file) = files.get(name) {
@@ -50,14 +52,14 @@ impl OpenFiles {
         let before = self.forgotten.load(Ordering::SeqCst);
         let file = open()?;
         files.insert(name.to_owned(), file.clone());
-        // It may have been this one.
+        // The forgotten file may have been this one.
         if self.forgotten.load(Ordering::SeqCst) != before {
             files.remove(name);
         }
         Ok(file)
     }
 
-    /// The file of that name is gone.
+    /// Closes the file of that name, which is gone.
     pub(crate) fn forget(&self, name: &str) {
         self.forgotten.fetch_add(1, Ordering::SeqCst);
         self.direct.remove(name);

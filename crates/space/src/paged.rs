@@ -1,22 +1,27 @@
-//! A file of pages, and which of them are in use.
+//! A file of pages, and the record of which pages are in use.
 //!
-//! 1. Pages come from the free list; where that has none left, the file grows ahead by an eighth of itself, from 1 MiB to
-//!    [`GROWTH_BYTES_MAX`], or doubles while it is shorter than that, by [`GROWTH_BYTES_MIN`] at least. New space is *written* with zeros, because a
-//!    file system serves writes into space that was only reserved at half the rate and makes every flush commit metadata. A request for much at once
-//!    ([`LONG_PAGES`]) writes all of it itself, in long pieces and before the next flush: for it the file grows by what it lacks, and nothing is
-//!    written twice.
-//! 2. Some free pages are a reserve that only what gives space back may use ([`Class`]), once the file cannot grow: deleting takes new pages before it
-//!    gives old ones back, so without it a full disk could never be emptied. Growth keeps the reserve filled, and chooses it anew, so that it is in
-//!    long runs.
-//! 3. Growth that the disk has no room for is cut off again, and tried with the least that serves the request; later growth begins at
-//!    half of what failed and doubles with every success, so that the end of a disk is reached in few attempts. If the least fails too, the
-//!    request fails with [`Error::Full`], and everything is as before.
+//! 1. Pages come from the free list. When it has none left, the file grows ahead by an eighth of its size, between
+//!    1 MiB and [`GROWTH_BYTES_MAX`]. A file shorter than 1 MiB doubles instead, by at least [`GROWTH_BYTES_MIN`].
 //!
-//! Invariants: the file is at least as long as its known pages; one thread grows the file at a time and holds no other lock
-//! while it writes, so giving pages back, images and statistics never wait for I/O, and neither does an allocation that
-//! free pages can serve.
+//!    New space is *written* with zeros. A file system serves writes into space that was only reserved at half the
+//!    rate, and makes every flush commit metadata. A request for many pages at once ([`LONG_PAGES`]) writes all of its
+//!    space itself, in long pieces and before the next flush. For such a request the file grows by the missing pages,
+//!    and nothing is written twice.
+//! 2. Some free pages are a reserve. Once the file cannot grow, only requests that give space back may use the reserve
+//!    ([`Class`]). A delete takes new pages before it gives old ones back, so without a reserve a full disk could never
+//!    be emptied. Growth keeps the reserve filled and chooses it anew, so that it is in long runs.
+//! 3. Growth for which the disk has no room is cut off again, and retried with the least that serves the request. Later
+//!    growth begins at half of the failed size and doubles with every success, so that the end of a disk is reached in
+//!    few attempts. If the least fails too, the request fails with [`Error::Full`], and everything is as before.
 //!
-//! Left to others: reading and writing pages (through [`PagedFile::file`]), flushing, and the order of retire and release.
+//! Invariants:
+//!
+//! - The file is at least as long as its known pages.
+//! - One thread grows the file at a time, and holds no other lock while it writes. Therefore giving pages back, images
+//!   and statistics never wait for I/O, and neither does an allocation that free pages can serve.
+//!
+//! Left to others: reading and writing pages (through [`PagedFile::file`]), flushing, and the order of retire and
+//! release.
 
 use std::ops::Range;
 use std::path::Path;
@@ -29,24 +34,24 @@ use crate::{
     AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, PageId, Result, Stats, StreamKind, Survey, format,
 };
 
-/// Least bytes that a file grows by.
+/// Minimum growth of a file, in bytes.
 pub const GROWTH_BYTES_MIN: u64 = 16 << 10;
-/// A file that is shorter than this doubles, and a longer one grows by this at least.
+/// A file shorter than this doubles; a longer one grows by at least this.
 const GROWTH_BYTES_SMALL: u64 = 1 << 20;
-/// Most bytes that a file grows ahead by; a larger request still gets all it asks for.
+/// Maximum growth ahead, in bytes. A larger request still gets all of its pages.
 pub const GROWTH_BYTES_MAX: u64 = 64 << 20;
-/// The file grows ahead by this part of itself, within its limits.
+/// The file grows ahead by its size divided by this, within its limits.
 const GROWTH_PART: u64 = 8;
-/// Pages of it.
+/// Limits of growth ahead, in pages.
 const AHEAD_PAGES: Range<u64> = GROWTH_BYTES_MIN / PAGE as u64..GROWTH_BYTES_MAX / PAGE as u64;
-/// A request for so many pages gets room that is not written, where the file grows for it.
+/// A request for at least this many pages gets room that is not written, if the file grows for the request.
 const LONG_PAGES: u64 = (2 << 20) / PAGE as u64;
 /// Bytes of one request that fills new space.
 const ZERO_BYTES: usize = 1 << 20;
-/// Such requests in one batch: what growth needs of memory.
+/// Number of such requests in one batch, which bounds the memory for growth.
 const ZERO_REQUESTS: usize = 4;
 
-/// Most pages of a file: byte offsets have to fit the system's signed 64 bits.
+/// Maximum length of a file, in pages: byte offsets must fit the system's signed 64 bits.
 const PAGES_MAX: u64 = i64::MAX as u64 / PAGE as u64;
 
 const _: () = assert!(ZERO_BYTES.is_multiple_of(PAGE) && ZERO_BYTES.is_multiple_of(BLOCK));
@@ -61,7 +66,7 @@ pub struct PagedFile {
     pub(crate) growth: Mutex<Growth>,
 }
 
-/// What new space is made of.
+/// The filling of new space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Filling {
     /// Zeros that are written.
@@ -70,10 +75,10 @@ enum Filling {
     Reserved,
 }
 
-/// How the file grew last.
+/// The state of the last growth.
 #[derive(Debug)]
 pub(crate) struct Growth {
-    /// Most pages to grow ahead by: less than elsewhere near the end of the disk.
+    /// Maximum growth ahead, in pages: lower near the end of the disk.
     ahead_max: u64,
 }
 
@@ -109,8 +114,8 @@ impl PagedFile {
         Self::with(store, file, image)
     }
 
-    /// Opens the file `name` to read what is left of it: of its pages nothing is known, so that all of them are taken to be in use, and its
-    /// header is not looked at.
+    /// Opens the file `name` to read its remains. The state of its pages is unknown, so all of them are taken to be in
+    /// use. The header is not checked.
     ///
     /// # Errors
     /// When the file is missing, or the store is not read-only.
@@ -146,34 +151,35 @@ impl PagedFile {
         &self.file
     }
 
-    /// The I/O that the file goes through.
+    /// The I/O that serves the file.
     #[must_use]
     pub fn psync(&self) -> &Psync {
         self.store.psync()
     }
 
-    /// Takes `pages` consecutive pages that nobody uses; what they hold is undefined.
+    /// Takes `pages` consecutive unused pages; their content is undefined.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no room; as it was before, and worth another try after space was made.
+    /// [`Error::Full`] when there is no room. The state is as before, and a retry is worthwhile after space was made.
     pub fn allocate(&self, pages: u32, class: Class) -> Result<Extent> {
         let extents = self.allocate_many(1, pages, class)?;
         Ok(extents[0])
     }
 
-    /// Takes `count` extents of `pages` each, in page order; next to each other where the free space allows it, so that a batch of new
-    /// nodes is written as one sequence. All or none.
+    /// Takes `count` extents of `pages` each, in page order, all or none. They are adjacent where the free space
+    /// allows, so that a batch of new nodes is written as one sequence.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is no room; as it was before, and worth another try after space was made.
+    /// [`Error::Full`] when there is no room. The state is as before, and a retry is worthwhile after space was made.
     pub fn allocate_many(&self, count: usize, pages: u32, class: Class) -> Result<Vec<Extent>> {
         self.take_many(count, pages, class, false)
     }
 
-    /// Takes pages as [`PagedFile::allocate_many`] does, of those that are free below a page: the file does not grow for it.
+    /// Takes free pages below the page `ceiling`, otherwise as [`PagedFile::allocate_many`]. The file does not grow for
+    /// the request.
     ///
     /// # Errors
-    /// [`Error::Full`] when there are not as many.
+    /// [`Error::Full`] when there are not enough of them.
     pub fn allocate_below(&self, count: usize, pages: u32, class: Class, ceiling: PageId) -> Result<Vec<Extent>> {
         self.store.writable("allocate pages in", self.file.path())?;
         let wanted = wanted(self.file.path(), count, pages)?;
@@ -182,11 +188,12 @@ impl PagedFile {
         taken.ok_or_else(|| allocator.full(wanted, class))
     }
 
-    /// Takes pages as [`PagedFile::allocate_many`] does, ahead of the log record that will name them: until
-    /// [`PagedFile::settle`] an image counts them as free, so that a crash leaves none of them behind, and `discard` gives
-    /// them back.
+    /// Takes pages as [`PagedFile::allocate_many`] does, ahead of the log record that will name them. Until
+    /// [`PagedFile::settle`], an image counts them as free, so a crash leaves none of them behind. `discard` gives them
+    /// back.
     ///
-    /// What gave these pages up may not be durable yet: the caller flushes the log before it writes to them.
+    /// The record that gave these pages up may not be durable yet, so the caller flushes the log before it writes to
+    /// them.
     ///
     /// # Errors
     /// As [`PagedFile::allocate_many`].
@@ -194,7 +201,8 @@ impl PagedFile {
         self.take_many(count, pages, class, true)
     }
 
-    /// The log names pages that were taken ahead; others of `extents` stay as they are. No image is made between the record and this.
+    /// Marks pages that were taken ahead as named by the log; other pages of `extents` stay as they are. No image may
+    /// be made between the record and this call.
     pub fn settle(&self, extents: &[Extent]) {
         self.allocator.lock().settle(extents);
     }
@@ -221,7 +229,8 @@ impl PagedFile {
         }
         let (mut growth, mut has_grown) = (self.growth.lock(), false);
         loop {
-            // Again under the growth lock: whoever held it has made room, for this request too or for others that took it.
+            // Try again under the growth lock: its previous holder has made room, for this request too or for others
+            // that took it.
             let (total, least) = {
                 let mut allocator = self.allocator.lock();
                 if let Some(taken) = take(&mut allocator) {
@@ -247,11 +256,11 @@ impl PagedFile {
         }
     }
 
-    /// Makes a short file so long that it keeps as many pages as one that is not, and has as many besides; or half of that, where there is no more room: for
-    /// who is about to fill the disk with other files.
+    /// Prepares a short file before the disk is filled with other files. The file becomes so long that its reserve is
+    /// that of a longer file, with as many other pages besides; or half as long, where there is no more room.
     ///
     /// # Errors
-    /// [`Error::Full`] when there is not even that.
+    /// [`Error::Full`] when there is not even room for half of that length.
     pub fn make_reserve(&self) -> Result<()> {
         let _growth = self.growth.lock();
         let (total, kept) = {
@@ -268,14 +277,14 @@ impl PagedFile {
         Err(self.allocator.lock().full(least, Class::Normal))
     }
 
-    /// Makes room for a request that lacks so many pages: as many as there are of them in holes, or else all at the end of the file. `false`, and as before, when the disk is full, or
-    /// room cannot be reserved.
+    /// Makes room for `pages` missing pages: in holes as far as they go, or else all at the end of the file. `false`,
+    /// with the state as before, when the disk is full or room cannot be reserved.
     fn enlarge(&self, total: u64, pages: u64, filling: Filling) -> Result<bool> {
         let holes = self.allocator.lock().holes_for(pages);
         Ok((!holes.is_empty() && self.fill(holes, filling)?) || self.grow(total, pages, filling)?)
     }
 
-    /// Fills parts of holes; `false` when the disk is full, or room cannot be reserved.
+    /// Fills parts of holes; `false` when the disk is full or room cannot be reserved.
     fn fill(&self, holes: Vec<Range<u64>>, filling: Filling) -> Result<bool> {
         let bytes = |hole: &Range<u64>| hole.start * PAGE as u64..hole.end * PAGE as u64;
         let filled = match filling {
@@ -292,7 +301,7 @@ impl PagedFile {
         } else {
             let is_punched = |hole: &&Range<u64>| self.allocator.lock().is_punched(hole);
             for hole in holes.iter().filter(is_punched) {
-                // What was filled of it is room that others may lack.
+                // The part that was filled is room that others may lack.
                 if let Err(error) = self.file.punch(bytes(hole)) {
                     tracing::warn!(%error, "a hole that could not be filled keeps what was filled of it");
                 }
@@ -301,12 +310,13 @@ impl PagedFile {
         Ok(is_filled)
     }
 
-    /// Makes the file longer by `pages` pages of zeros; `false`, and as long as before, when the disk is full, or room cannot be reserved.
+    /// Makes the file longer by `pages` pages of zeros. `false`, with the length as before, when the disk is full or
+    /// room cannot be reserved.
     fn grow(&self, total: u64, pages: u64, filling: Filling) -> Result<bool> {
         if total + pages > PAGES_MAX {
             return Ok(false);
         }
-        // Longer than what is known where an image still counts with what was left out.
+        // The file is longer than its known pages while an image still counts with pages that were left out.
         let length = self.file.len()?.max(total * PAGE as u64);
         let grown = match filling {
             Filling::Written => self.write_zeros(std::iter::once(total..total + pages)).map(|()| true),
@@ -320,7 +330,7 @@ impl PagedFile {
             tracing::debug!(file = %self.file.path().display(), pages, total = total + pages, "file grown");
             return Ok(true);
         };
-        // What was written of it is not known to the allocator: giving it back to the disk is best effort.
+        // The allocator does not know the part that was written; giving that part back to the disk is best effort.
         if let Err(cut) = self.file.set_len(length) {
             tracing::warn!(error = %cut, "space of a failed growth stays in the file until it grows again");
         }
@@ -350,56 +360,59 @@ impl PagedFile {
         Ok(())
     }
 
-    /// Allocated pages are unreachable from the newest version. They are not used again before they are released.
+    /// Marks allocated pages as retired: they are unreachable from the newest version. They are not used again before
+    /// they are released.
     ///
     /// # Errors
-    /// [`Error::State`] when a page of them is not allocated, which a damaged pointer leads to; then none is retired.
+    /// [`Error::State`] when one of the pages is not allocated, which a damaged pointer can cause; then none is
+    /// retired.
     pub fn retire(&self, extents: &[Extent]) -> Result<()> {
         self.allocator.lock().retire(extents)
     }
 
-    /// Retired pages have no reader left, and what retired them is durable: they are free.
+    /// Marks retired pages as free: they have no reader left, and the change that retired them is durable.
     ///
     /// # Errors
-    /// [`Error::State`] when a page of them is not retired; then none is released.
+    /// [`Error::State`] when one of the pages is not retired; then none is released.
     pub fn release(&self, extents: &[Extent]) -> Result<()> {
         self.allocator.lock().release(extents)
     }
 
-    /// Allocated pages that no version ever referred to, as after a failed batch, are free again.
+    /// Marks allocated pages as free to which no version ever referred, as after a failed batch.
     ///
     /// # Errors
-    /// [`Error::State`] when a page of them is not allocated; then none is freed.
+    /// [`Error::State`] when one of the pages is not allocated; then none is freed.
     pub fn discard(&self, extents: &[Extent]) -> Result<()> {
         self.allocator.lock().discard(extents)
     }
 
-    /// The allocator as of now, for a checkpoint. Retired pages count as free: after a restart there are no readers.
+    /// The current state of the allocator, for a checkpoint. Retired pages count as free, because there are no readers
+    /// after a restart.
     #[must_use]
     pub fn image(&self) -> AllocatorImage {
         let survey = self.allocator.lock().survey();
         survey.image()
     }
 
-    /// Recovery: the log says that these were allocated after the image was made. They may be free, retired by the log before, or past
-    /// the image's end.
+    /// Recovery: the log records that these pages were allocated after the image was made. They may be free, retired
+    /// earlier in the log, or past the end of the image.
     ///
     /// # Errors
-    /// [`Error::State`] when a page of them is in use already or past the end of the file; then none is taken.
+    /// [`Error::State`] when one of the pages is in use already or past the end of the file; then none is taken.
     pub fn replay_allocate(&self, extents: &[Extent]) -> Result<()> {
         let file_pages = self.file.len()? / PAGE as u64;
         self.allocator.lock().replay_allocate(extents, file_pages)
     }
 
-    /// Recovery: the log says that these were retired after the image was made.
+    /// Recovery: the log records that these pages were retired after the image was made.
     ///
     /// # Errors
-    /// [`Error::State`] when a page of them is not allocated; then none is retired.
+    /// [`Error::State`] when one of the pages is not allocated; then none is retired.
     pub fn replay_retire(&self, extents: &[Extent]) -> Result<()> {
         self.retire(extents)
     }
 
-    /// Everything retired is free: no reader and no log record needs it, as at the end of recovery.
+    /// Marks all retired pages as free: no reader and no log record needs them, as at the end of recovery.
     pub fn release_all_retired(&self) {
         self.allocator.lock().release_all();
     }
@@ -410,13 +423,14 @@ impl PagedFile {
         self.allocator.lock().stats()
     }
 
-    /// Which pages are free, and which retired, at this moment.
+    /// The free and the retired pages at this moment.
     #[must_use]
     pub fn survey(&self) -> Survey {
         self.allocator.lock().survey()
     }
 
-    /// Compares the pages that are in use, in any order, with the allocator. Exact only while nothing is allocated or given back.
+    /// Compares the pages in use, in any order, with the allocator. The result is exact only while nothing is allocated
+    /// or given back.
     #[must_use]
     pub fn audit(&self, used: &[Extent]) -> Audit {
         let survey = self.allocator.lock().survey();
@@ -424,19 +438,19 @@ impl PagedFile {
     }
 }
 
-/// Pages of so many extents.
+/// The number of pages of `count` extents.
 fn wanted(file: &Path, count: usize, pages: u32) -> Result<u64> {
     let wanted = (count as u64).checked_mul(u64::from(pages)).filter(|wanted| (1..PAGES_MAX / 2).contains(wanted));
     wanted.ok_or_else(|| Error::Size { file: file.to_owned(), count, pages })
 }
 
 impl Growth {
-    /// What was grown ahead has gone back: the next growth is the least again.
+    /// The next growth is the least again, because the space grown ahead was given back.
     pub(crate) const fn begin_anew(&mut self) {
         self.ahead_max = AHEAD_PAGES.start;
     }
 
-    /// Makes `file` longer by `least` pages, and ahead if the disk allows it; `false` when the disk is full.
+    /// Makes `file` longer by `least` pages, and ahead if the disk allows; `false` when the disk is full.
     fn grow(&mut self, file: &PagedFile, total: u64, least: u64) -> Result<bool> {
         let small = total.min(GROWTH_BYTES_SMALL / PAGE as u64);
         let ahead = (total / GROWTH_PART).max(small).clamp(AHEAD_PAGES.start, AHEAD_PAGES.end);

@@ -1,14 +1,19 @@
-//! Room on the disk that is kept for what gives space back.
+//! Disk space that is held back for operations that give space back.
 //!
-//! Files that only grow cannot keep room in themselves, as [`crate::PagedFile`] does. So one file of the database keeps it for all of them.
+//! Files that only grow cannot hold back space in themselves, as [`crate::PagedFile`] does. So one file of the
+//! database, the reserve, does so for all of them.
 //!
-//! 1. The file has no content but its length, and the disk keeps room for that: it is reserved, or, where the file system cannot, or has less, written. Nothing refers to it, and it is never flushed:
-//!    after a crash it may be shorter, and is made long again.
-//! 2. Before anything makes the database larger, the file is filled up ([`Reserve::fill`]). Where there is no room for that, there is none for the other.
-//! 3. What gives space back, and finds the disk full, has the file made shorter ([`Reserve::give`]), and tries again.
-//! 4. What gives space back in several steps borrows the room for them ([`Reserve::lend`]): until it ends, nothing is filled up, so who has it filled up before he makes the database larger does not
-//!    take that room. The log and the data file ask nobody: theirs is a segment or a little growth.
-//! 5. What is not wanted any more goes back now and then ([`Reserve::trim`]).
+//! 1. The file has no content but its length, and the disk keeps room for that length. The room is reserved; where the
+//!    file system cannot reserve room, or has less, the room is written. Nothing refers to the file, and it is never
+//!    flushed: after a crash it may be shorter, and is then made long again.
+//! 2. Before an operation makes the database larger, the file is filled ([`Reserve::fill`]). If there is no room for
+//!    that, there is none for the operation.
+//! 3. An operation that gives space back and finds the disk full has the file made shorter ([`Reserve::give`]), and
+//!    tries again.
+//! 4. An operation that gives space back in several steps borrows the room for them ([`Reserve::lend`]). Nothing is
+//!    filled until the loan ends, so a caller that fills the reserve before it makes the database larger does not take
+//!    that room. The log and the data file do not ask: they take a segment or a little growth.
+//! 5. Surplus room goes back to the disk from time to time ([`Reserve::trim`]).
 
 use std::sync::{
     Arc,
@@ -20,15 +25,15 @@ use psync::{Buffer, File, Request};
 
 use crate::{Error, FileStore, PAGE, Result, StreamKind};
 
-/// Bytes that are written at once; less where there is not as much room.
+/// Bytes of one write; fewer where there is less room.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Room that is kept. By default none.
+/// Disk space that is held back. By default none.
 #[derive(Debug)]
 pub struct Reserve {
     store: FileStore,
     wanted: AtomicU64,
-    /// Length of the file, as far as it is known: at most that.
+    /// Known length of the file: an upper bound.
     held: AtomicU64,
     loans: AtomicU64,
     file: Mutex<Option<File>>,
@@ -46,10 +51,10 @@ impl Drop for Loan {
 }
 
 impl Reserve {
-    /// Its file in the directory of the database.
+    /// Name of the file in the directory of the database.
     pub const NAME: &str = "reserve";
 
-    /// That of a database.
+    /// The reserve of a database.
     #[must_use]
     pub fn new(store: &FileStore) -> Self {
         Self {
@@ -61,15 +66,15 @@ impl Reserve {
         }
     }
 
-    /// So many bytes are to be kept from now on.
+    /// Sets the number of bytes to hold back from now on.
     pub fn want(&self, bytes: u64) {
         self.wanted.store(bytes, Ordering::Relaxed);
     }
 
-    /// Keeps as much as is wanted, or as there is room for.
+    /// Fills the file to the wanted length, or as far as there is room.
     ///
     /// # Errors
-    /// When there is not as much room, or some of it is lent, or the file cannot be made or written.
+    /// When there is not enough room, some of the room is lent, or the file cannot be made or written.
     pub fn fill(&self) -> Result<()> {
         self.check_not_lent()?;
         let wanted = self.wanted.load(Ordering::Relaxed);
@@ -77,7 +82,7 @@ impl Reserve {
             return Ok(());
         }
         let mut open = self.file.lock();
-        // Whoever lends does so before it takes the lock.
+        // Checked again because a lender registers its loan before it takes the lock.
         self.check_not_lent()?;
         let file = match self.open(&mut open)? {
             Some(file) => file,
@@ -88,7 +93,7 @@ impl Reserve {
             match file.reserve(held..wanted) {
                 Ok(true) => held = wanted,
                 Ok(false) => {}
-                // There is less, which is found out below.
+                // There is less room; the writes below find out how much.
                 Err(_) => file.set_len(held)?,
             }
         }
@@ -105,7 +110,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// Whether some of it is lent: who takes room that can wait for more is not to take that.
+    /// Whether some of the room is lent. An operation that takes room and can wait must not take the lent room.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.loans.load(Ordering::Acquire) > 0
@@ -115,7 +120,7 @@ impl Reserve {
         if self.is_lent() { Err(Error::Lent { file: self.store.path_of(Self::NAME)? }) } else { Ok(()) }
     }
 
-    /// Gives to the disk what is kept beyond what is wanted, where that is as much again.
+    /// Gives the surplus over the wanted length to the disk, if the file is more than twice as long as wanted.
     ///
     /// # Errors
     /// When the file cannot be opened or cut.
@@ -127,7 +132,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// Gives what is kept to the disk, so many quarters of it at most. Whether there was anything.
+    /// Gives held room to the disk, until the wanted length less so many quarters of it is left. Whether there was any.
     ///
     /// # Errors
     /// When the file cannot be opened or cut.
@@ -139,7 +144,8 @@ impl Reserve {
         self.cut(|held| Some(keep).filter(|keep| *keep < held))
     }
 
-    /// Gives so many bytes to the disk, if there are as many and `keep` besides, for what gives more than that back in the end.
+    /// Gives `bytes` bytes to the disk, provided `keep` bytes remain, for an operation that gives more than that back
+    /// in the end.
     ///
     /// # Errors
     /// When the file cannot be opened or cut.
@@ -149,7 +155,7 @@ impl Reserve {
         Ok(self.cut(|held| held.checked_sub(bytes).filter(|left| *left >= keep))?.then_some(loan))
     }
 
-    /// Makes the file as long as is left of what is held, if anything is to be given.
+    /// Cuts the file to the length that `left` computes from the held length, if that is not `None`.
     fn cut(&self, left: impl FnOnce(u64) -> Option<u64>) -> Result<bool> {
         let mut open = self.file.lock();
         let Some(file) = self.open(&mut open)? else { return Ok(false) };
@@ -210,7 +216,7 @@ mod tests {
         let kept = held(&disk).expect("it is there");
         assert!((592_000..=600_000).contains(&kept), "{kept}");
 
-        // Another opening finds it.
+        // Another instance finds the file.
         disk.kill();
         let reserve = Arc::new(Reserve::new(&store(&disk)));
         reserve.want(1_000_000);

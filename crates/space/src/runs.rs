@@ -5,8 +5,8 @@ use std::ops::Range;
 
 /// A set of page numbers. Neighbouring pages are always one run.
 ///
-/// Invariant: `by_page` (start → end) and `by_length` (length, start) hold the same runs, none empty, no two touching; `pages` is the
-/// sum of their lengths.
+/// Invariant: `by_page` (start → end) and `by_length` (length, start) hold the same runs, none empty, no two touching;
+/// `pages` is the sum of their lengths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Runs {
     by_page: BTreeMap<u64, u64>,
@@ -15,7 +15,8 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    /// Of ranges in page order, none empty and no page twice; neighbours become one run. Far cheaper than to insert one after the other.
+    /// Builds the set of ranges in page order, none empty and no page twice; neighbours become one run. Far cheaper
+    /// than inserting one after the other.
     pub(crate) fn of_sorted(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for Range { start, end } in ranges {
@@ -36,7 +37,7 @@ impl Runs {
         self.pages
     }
 
-    /// How many runs.
+    /// Number of runs.
     pub(crate) fn count(&self) -> usize {
         self.by_page.len()
     }
@@ -105,7 +106,7 @@ impl Runs {
         self.pages -= range.end - range.start;
     }
 
-    /// The shortest run of at least `length` pages, the lowest where several are as short.
+    /// The shortest run of at least `length` pages; among equally short runs the lowest.
     pub(crate) fn best_fit(&self, length: u64) -> Option<Range<u64>> {
         let (length, start) = self.by_length.range((length, 0)..).next()?;
         Some(*start..start + length)

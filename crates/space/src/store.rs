@@ -1,13 +1,15 @@
 //! A database directory.
 //!
-//! Owns the directory's path, the counters of every stream of I/O in it, and the set of directories whose entries changed since they
-//! were last made durable.
+//! Owns the path of the directory, the counters of every stream of I/O in it, and the set of directories whose entries
+//! changed since their last sync.
 //!
-//! 1. A file is named relative to the directory, at most one level down (`data`, `wal/7.log`). Its parent is made when needed.
-//! 2. Creating or releasing a file notes its directory; [`FileStore::sync_directories`] makes all noted ones durable, and the first call the names that lead to the
-//!    directory, if it is open for writing: they may be as new as its files.
+//! 1. A file is named relative to the directory, at most one level down (`data`, `wal/7.log`). Its parent is made when
+//!    needed.
+//! 2. Creating or releasing a file notes its directory, and [`FileStore::sync_directories`] makes all noted directories
+//!    durable. If the store is open for writing, the first call also makes the names durable that lead to the
+//!    directory, because they may be as new as its files.
 //! 3. Every file counts its I/O in the counters of its [`StreamKind`].
-//! 4. Files that are read again and again stay open ([`FileStore::open_kept`]), a bounded number of them.
+//! 4. Files that are read repeatedly stay open ([`FileStore::open_kept`]), a bounded number of them.
 //!
 //! Invariant: a name never leads out of the directory. Left to others: locking, file contents and their durability.
 
@@ -24,7 +26,7 @@ use crate::above::{self, Above, parent_of};
 use crate::open_files::OpenFiles;
 use crate::{Error, Result};
 
-/// What a file is for. I/O is counted by it, and a device that can keep streams apart does.
+/// The purpose of a file. I/O is counted by kind, and a device that can separate streams does so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StreamKind {
     /// The log.
@@ -33,7 +35,7 @@ pub enum StreamKind {
     Doc,
     /// Pages of indexes.
     Node,
-    /// Superblock and other small files that say where the rest is.
+    /// Superblock and other small files that locate the rest.
     Meta,
 }
 
@@ -72,11 +74,12 @@ struct Inner {
     counters: [Arc<Counters>; StreamKind::ALL.len()],
     /// Directories whose entries changed since they were last synced.
     changed: Mutex<BTreeSet<PathBuf>>,
-    /// Those with the names that lead to this one, until they are synced.
+    /// Directories with the names that lead to this one, until they are synced.
     above: Mutex<Vec<Above>>,
-    /// Held while directories are synced: who finds nothing noted has still to wait for the sync that took it.
+    /// Held while directories are synced: a caller that finds nothing noted must still wait for the sync that took the
+    /// notes.
     syncing: Mutex<()>,
-    /// What ended all syncing.
+    /// The failure that ended all syncing.
     failed: OnceLock<Error>,
     open: OpenFiles,
 }
@@ -90,10 +93,10 @@ impl FileStore {
         let (mut changed, mut above) = (BTreeSet::new(), Vec::new());
         if !psync.exists(directory)? {
             if read_only {
-                // Fails, and says why.
+                // Fails and gives the reason.
                 psync.list(directory)?;
             }
-            // Those above it may be missing too.
+            // The directories above may be missing too.
             for made in directory.ancestors() {
                 if made.as_os_str().is_empty() || psync.exists(made)? {
                     break;
@@ -117,14 +120,14 @@ impl FileStore {
         Ok(Self { psync, inner: Arc::new(inner) })
     }
 
-    /// The same store, through I/O with another bound on requests in flight. Clones made before keep theirs.
+    /// The same store, with another bound on requests in flight. Earlier clones keep theirs.
     #[must_use]
     pub fn with_pio_max(mut self, pio_max: usize) -> Self {
         self.psync = self.psync.with_pio_max(pio_max);
         self
     }
 
-    /// The I/O that its files go through.
+    /// The I/O that serves the files of the store.
     #[must_use]
     pub fn psync(&self) -> &Psync {
         &self.psync
@@ -136,7 +139,7 @@ impl FileStore {
         &self.inner.directory
     }
 
-    /// Whether nothing can be written through it.
+    /// Whether the store is open for reading only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.inner.read_only
@@ -148,10 +151,10 @@ impl FileStore {
         &self.inner.counters[kind as usize]
     }
 
-    /// Where the file `name` is.
+    /// The path of the file `name`.
     ///
     /// # Errors
-    /// [`Error::Name`] when it would not be inside the directory.
+    /// [`Error::Name`] when the path would not be inside the directory.
     pub fn path_of(&self, name: &str) -> Result<PathBuf> {
         let plain = name.split('/').all(|part| !matches!(part, "" | "." | "..") && !part.contains('\0'));
         if !plain {
@@ -160,19 +163,19 @@ impl FileStore {
         Ok(self.inner.directory.join(name))
     }
 
-    /// Creates the file `name`, which must not exist, and its directory where that is missing. The entry is durable after
-    /// [`FileStore::sync_directories`]. With `direct`, the page cache is bypassed where the file system allows it.
+    /// Creates the file `name`, which must not exist, and its directory if missing. The entry is durable after
+    /// [`FileStore::sync_directories`]. With `direct`, the page cache is bypassed where the file system allows that.
     ///
     /// # Errors
-    /// When the store is read-only, the name is not inside it, the file exists or the system refuses; or a directory could not be synced before, for then the entry
-    /// would never be durable.
+    /// When the store is read-only, the name is not inside the directory, the file exists or the system refuses. Also
+    /// when a directory could not be synced before, because then the entry would never be durable.
     pub fn create(&self, kind: StreamKind, name: &str, direct: bool) -> Result<File> {
         let path = self.path_of(name)?;
         self.writable("create", &path)?;
         self.check_syncing()?;
         let parent = parent_of(&path);
         if parent != self.inner.directory {
-            // Who finds it there finds it noted, too.
+            // Noted under the lock, so that any caller that finds the file there finds the note, too.
             let mut changed = self.inner.changed.lock();
             if !self.psync.exists(&parent)? {
                 self.psync.create_directory(&parent)?;
@@ -210,7 +213,8 @@ impl FileStore {
         )?)
     }
 
-    /// The same, of a file that is read again and again: it stays open until it is released, or others need its place.
+    /// As [`FileStore::open_existing`], for a file that is read repeatedly. The file stays open until it is released,
+    /// or until other files need its place.
     ///
     /// # Errors
     /// As [`FileStore::open_existing`].
@@ -226,10 +230,11 @@ impl FileStore {
         Ok(self.psync.exists(&self.path_of(name)?)?)
     }
 
-    /// Unlinks the file `name`; does nothing where it is gone already. Whoever has it open keeps what is in it.
+    /// Unlinks the file `name`; does nothing if the file is gone already. A reader that has the file open keeps its
+    /// content.
     ///
     /// # Errors
-    /// When the store is read-only, the name is not inside it or the system refuses.
+    /// When the store is read-only, the name is not inside the directory or the system refuses.
     pub fn release(&self, name: &str) -> Result<()> {
         let path = self.path_of(name)?;
         self.writable("remove", &path)?;
@@ -245,10 +250,12 @@ impl FileStore {
         }
     }
 
-    /// Gives the file `from` the name `to`, in the same directory, in one step; files that are open stay so. Durable after [`FileStore::sync_directories`].
+    /// Renames the file `from` to `to`, in the same directory, in one step; open files stay open. The name is durable
+    /// after [`FileStore::sync_directories`].
     ///
     /// # Errors
-    /// When the store is read-only, a name is not inside it, the file is missing or the system refuses; or a directory could not be synced before.
+    /// When the store is read-only, a name is not inside the directory, the file is missing or the system refuses; or a
+    /// directory could not be synced before.
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.path_of(from)?, self.path_of(to)?);
         self.writable("rename", &from)?;
@@ -258,7 +265,8 @@ impl FileStore {
         Ok(())
     }
 
-    /// Names of the files in a subdirectory (`""` is the directory itself), without the subdirectory's. None where it is missing.
+    /// Names of the files in a subdirectory (`""` is the directory itself), without the name of the subdirectory. Empty
+    /// if the subdirectory is missing.
     ///
     /// # Errors
     /// When the name is not inside the store or the system refuses.
@@ -272,8 +280,8 @@ impl FileStore {
         Ok(names)
     }
 
-    /// Notes a subdirectory (`""` is the directory itself) as if its entries had just been made: who made them may have ended before they were durable. Does
-    /// nothing where it is missing.
+    /// Notes a subdirectory (`""` is the directory itself) as if its entries had just been made, because the process
+    /// that made them may have ended before they were durable. Does nothing if the subdirectory is missing.
     ///
     /// # Errors
     /// When the name is not inside the store or the system cannot tell.
@@ -285,21 +293,21 @@ impl FileStore {
         Ok(())
     }
 
-    /// Makes every entry durable that was created, released or noted before the call, whoever did it.
+    /// Makes every entry durable that was created, released or noted before the call, by any caller.
     ///
     /// # Errors
-    /// When a directory cannot be synced, or could not be before: which of its entries are durable then nobody knows, and no later sync would tell. One that could
-    /// only not be opened is tried again by the next call.
+    /// When a directory cannot be synced, or could not be before: then the durable entries are unknown, and no later
+    /// sync would tell. A directory that could only not be opened is tried again by the next call.
     pub fn sync_directories(&self) -> Result<()> {
         let _syncing = self.inner.syncing.lock();
         self.check_syncing()?;
         let mut changed = std::mem::take(&mut *self.inner.changed.lock());
         let mut above = std::mem::take(&mut *self.inner.above.lock());
         let sync = |directory: &Path| self.psync.sync_directory(directory).err();
-        // One above the database that we may not read, or that cannot be synced, is left to whoever made what is in it.
+        // A directory above the database that we may not read, or that cannot be synced, is left to its creator.
         let sync_above = |above: &Above| sync(&above.directory).filter(|error| !error.io().is_some_and(is_refusal));
         let failed = changed.iter().filter_map(|directory| sync(directory)).chain(above.iter().filter_map(sync_above));
-        // That one could not be flushed comes first.
+        // A failure to flush a directory takes precedence.
         let outcome =
             failed.min_by_key(|error| !error.is_flush_failure()).map_or(Ok(()), |error| Err(Error::from(error)));
         match &outcome {
@@ -313,11 +321,11 @@ impl FileStore {
         outcome
     }
 
-    /// Flushes these files, and does meanwhile what [`FileStore::sync_directories`] does.
+    /// Flushes these files, and meanwhile does the work of [`FileStore::sync_directories`].
     ///
     /// # Errors
-    /// When a file cannot be flushed, and as [`FileStore::sync_directories`]. Of several failures one of a directory's flush comes first, for it
-    /// stays, and a full disk last ([`psync::Error::of_both`]).
+    /// When a file cannot be flushed, and as [`FileStore::sync_directories`]. Of several failures, a failed flush of a
+    /// directory comes first because it is permanent, and a full disk comes last ([`psync::Error::of_both`]).
     pub fn flush_with_names(&self, files: &[&File]) -> Result<()> {
         let mut flushes = self.psync.stream(files.len());
         files.iter().for_each(|file| flushes.push(Request::flush(file, 0)));
@@ -336,7 +344,7 @@ impl FileStore {
         self.inner.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    /// Where a subdirectory is (`""` is the directory itself).
+    /// The path of a subdirectory (`""` is the directory itself).
     fn directory_of(&self, subdirectory: &str) -> Result<PathBuf> {
         if subdirectory.is_empty() { Ok(self.inner.directory.clone()) } else { self.path_of(subdirectory) }
     }
@@ -359,7 +367,7 @@ impl fmt::Debug for FileStore {
     }
 }
 
-/// Whether a directory is not ours to sync, rather than not synced.
+/// Whether a directory is not ours to sync, as opposed to a failed sync.
 fn is_refusal(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | InvalidInput | Unsupported)

@@ -1,11 +1,13 @@
-//! The primitives that threads meet at, so that a model can put its own in their place.
+//! The primitives at which threads meet, replaceable by those of a model checker.
 //!
-//! With the feature `shuttle` they are the model checker's, which decides who runs next at each of them; else `parking_lot`'s and the
-//! standard library's. A room that is modelled takes from here everything with which its threads wait for each other.
+//! With the feature `shuttle` the primitives are the model checker's, which decides at each of them which thread runs
+//! next; otherwise they are those of `parking_lot` and the standard library. A modelled room takes from here every
+//! primitive with which its threads wait for each other.
 //!
-//! A condition takes and gives back the guard, as the standard library's does, and a mutex does not know of panics, as
-//! `parking_lot`'s does not. A latch is for many threads that wait for one thing: setting it is one call of the kernel
-//! however many they are, and those that wake take no lock.
+//! - A condition takes and returns the guard, as the standard library's does.
+//! - A mutex is not poisoned by panics, as `parking_lot`'s is not.
+//! - A latch is for many threads that wait for one event. Setting a latch is one system call however many threads wait,
+//!   and the woken threads take no lock.
 
 #[cfg(not(feature = "shuttle"))]
 mod primitives {
@@ -16,12 +18,12 @@ mod primitives {
 
     pub use parking_lot::{Mutex, MutexGuard};
 
-    /// A condition to wait for, with the mutex that guards it.
+    /// A condition to wait for, with the mutex that guards the condition.
     #[derive(Debug, Default)]
     pub struct Condvar(parking_lot::Condvar);
 
     impl Condvar {
-        /// Gives the mutex back while it waits.
+        /// Releases the mutex while waiting.
         #[inline]
         #[must_use = "the guard comes back"]
         pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
@@ -29,7 +31,7 @@ mod primitives {
             guard
         }
 
-        /// As [`Condvar::wait`], at most so long.
+        /// As [`Condvar::wait`], for at most `longest`.
         #[inline]
         #[must_use = "the guard comes back"]
         pub fn wait_for<'a, T>(&self, mut guard: MutexGuard<'a, T>, longest: std::time::Duration) -> MutexGuard<'a, T> {
@@ -37,13 +39,13 @@ mod primitives {
             guard
         }
 
-        /// Wakes one that waits.
+        /// Wakes one waiting thread.
         #[inline]
         pub fn notify_one(&self) {
             self.0.notify_one();
         }
 
-        /// Wakes all that wait.
+        /// Wakes all waiting threads.
         #[inline]
         pub fn notify_all(&self) {
             self.0.notify_all();
@@ -61,13 +63,13 @@ mod primitives {
     }
 
     impl<T: Clone> Latch<T> {
-        /// Sets it and wakes all that wait; the value that was set first stays.
+        /// Sets the value and wakes all waiting threads; the value that was set first stays.
         #[inline]
         pub fn set(&self, value: T) {
             let _kept = self.0.set(value);
         }
 
-        /// Waits until it is set.
+        /// Waits until the value is set.
         #[inline]
         pub fn wait(&self) -> T {
             self.0.wait().clone()
@@ -87,45 +89,45 @@ mod primitives {
     pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        /// An unlocked one.
+        /// An unlocked mutex.
         pub fn new(value: T) -> Self {
             Self(shuttle::sync::Mutex::new(value))
         }
 
-        /// Waits for it.
+        /// Waits for the mutex and locks it.
         pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
 
-        /// Locks it if nobody else has.
+        /// Locks the mutex if no other thread holds the lock.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok()
         }
     }
 
-    /// A condition to wait for, with the mutex that guards it.
+    /// A condition to wait for, with the mutex that guards the condition.
     #[derive(Debug, Default)]
     pub struct Condvar(shuttle::sync::Condvar);
 
     impl Condvar {
-        /// Gives the mutex back while it waits.
+        /// Releases the mutex while waiting.
         #[must_use = "the guard comes back"]
         pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
             self.0.wait(guard).unwrap_or_else(|poisoned| poisoned.into_inner())
         }
 
-        /// As [`Condvar::wait`], at most so long: in a model, where time does not pass, for as long as it takes.
+        /// As [`Condvar::wait`], for at most `longest`. In a model, where time does not pass, the wait has no limit.
         #[must_use = "the guard comes back"]
         pub fn wait_for<'a, T>(&self, guard: MutexGuard<'a, T>, longest: std::time::Duration) -> MutexGuard<'a, T> {
             self.0.wait_timeout(guard, longest).unwrap_or_else(|poisoned| poisoned.into_inner()).0
         }
 
-        /// Wakes one that waits.
+        /// Wakes one waiting thread.
         pub fn notify_one(&self) {
             self.0.notify_one();
         }
 
-        /// Wakes all that wait.
+        /// Wakes all waiting threads.
         pub fn notify_all(&self) {
             self.0.notify_all();
         }
@@ -145,13 +147,13 @@ mod primitives {
     }
 
     impl<T: Clone> Latch<T> {
-        /// Sets it and wakes all that wait; the value that was set first stays.
+        /// Sets the value and wakes all waiting threads; the value that was set first stays.
         pub fn set(&self, value: T) {
             self.value.lock().get_or_insert(value);
             self.set.notify_all();
         }
 
-        /// Waits until it is set.
+        /// Waits until the value is set.
         pub fn wait(&self) -> T {
             let mut value = self.value.lock();
             loop {

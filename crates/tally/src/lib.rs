@@ -1,14 +1,14 @@
-//! Counters that threads add to without a cache line between them: for what happens in every lookup.
+//! Counters that threads add to without sharing a cache line, for events that happen in every lookup.
 //!
 //! 1. A [`Tally`] is a few counters with a part for each of the first [`OWNERS`] threads. A thread owns the same part
-//!    of every tally, so it adds with a load and a store.
-//! 2. A thread that finds no part free adds to one of [`SHARED`] others, in atomic steps.
-//! 3. A thread that ends gives its part to a later thread. What it counted stays.
+//!    of every tally, so an addition is a load and a store.
+//! 2. A thread that finds no free part adds to one of [`SHARED`] others, in atomic steps.
+//! 3. A thread that ends gives its part to a later thread. Its counts stay.
 //!
-//! Invariant: a part below [`OWNERS`] is written by one thread at a time, and the next owner sees what the last one
-//! wrote, because the part passes through a mutex. So nothing that was added is lost.
+//! Invariant: a part below [`OWNERS`] is written by one thread at a time, and the next owner sees all writes of the
+//! last one, because the part passes through a mutex. So no addition is lost.
 //!
-//! Nothing is ordered by a tally: a sum that is taken while threads count has of each some moment of its own.
+//! A tally orders nothing: a sum taken while threads count reads each part at a moment of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -19,14 +19,16 @@ pub const OWNERS: usize = 32;
 /// Parts that all other threads share.
 pub const SHARED: usize = 4;
 
-/// How many threads of this process can run at a time, as it was when this was first asked: the system reads files for the answer.
+/// Number of threads of this process that can run at a time, as of the first call. The answer is kept because the
+/// system reads files for it.
 #[must_use]
 pub fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// `N` counters. Their parts take memory from the first addition on: 64 bytes each, or 8 for each counter beyond eight.
+/// `N` counters. Their parts take memory from the first addition on: 64 bytes each, or 8 for each counter if there are
+/// more than eight.
 #[derive(Debug, Default)]
 pub struct Tally<const N: usize>(OnceLock<Box<[Part<N>]>>);
 
@@ -57,7 +59,7 @@ impl<const N: usize> Tally<N> {
         }
     }
 
-    /// What was added to counter `which`, below `N`.
+    /// Sum of all additions to counter `which`, below `N`.
     #[must_use]
     pub fn sum(&self, which: usize) -> u64 {
         let parts = self.0.get().map_or(&[][..], |parts| parts);
@@ -71,7 +73,7 @@ impl<const N: usize> Tally<N> {
     }
 }
 
-/// Parts that nobody owns, and how many threads were turned away.
+/// Parts without an owner, and the number of threads that found none.
 struct Free {
     parts: [bool; OWNERS],
     turned_away: usize,
@@ -106,7 +108,7 @@ thread_local! {
     static PLACE: Place = Place::take();
 }
 
-/// This thread's part. What counts while the thread ends, when its place is gone, counts among the shared ones.
+/// This thread's part. Additions while the thread ends, when its place is gone, go to a shared part.
 #[inline]
 fn place() -> usize {
     PLACE.try_with(|place| place.0).unwrap_or(OWNERS)

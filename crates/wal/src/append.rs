@@ -1,14 +1,18 @@
-//! Appending: alone, or with others in a slot.
+//! Appending a record: alone, or with others in a slot.
 //!
-//! 1. A thread that finds the end of the log free takes space there and copies its record, under the lock. So does one whose record takes
-//!    no others along, or that finds no slot to join, when it gets the lock.
-//! 2. Else it joins the open slot of the array. The leader takes space for all members, in one step with their seqs, and tells them
-//!    where, or why not.
-//! 3. Members copy, and the last one out seals the group and says so to the writer, which may wait for it.
-//! 4. Who finds too much that is not written writes it first; who finds no segment to go on in makes one.
+//! 1. A thread that finds the end of the log free takes space there and copies its record, under the lock. A record
+//!    also goes alone, once its thread has the lock, if the record takes no others along or finds no slot to join.
+//! 2. Otherwise the thread joins the open slot of the array. The leader takes space for all members, in one step with
+//!    their seqs, and tells them the position or the error.
+//! 3. Members copy. The last one out seals the group and notifies the writer, which may wait for the group.
+//! 4. A thread that finds too many pending bytes writes them first. A thread that finds no segment to go on in makes
+//!    one.
 //!
-//! Invariants: a record is appended whole or not at all, and the caller knows which; what the writer can take was
-//! announced; whatever happens to a leader, its members are told.
+//! Invariants:
+//!
+//! - A record is appended whole or not at all, and the caller knows which.
+//! - Every record that the writer can take was announced.
+//! - The members of a slot get an outcome even if their leader fails or panics.
 
 use std::sync::Arc;
 
@@ -23,14 +27,15 @@ use crate::stats::add;
 use crate::wal::{Announce, Log};
 use crate::{Claim, Position, Result};
 
-/// Appended bytes that may wait for a writer; whoever finds more writes them first. Bounds memory when nobody flushes.
+/// Most appended bytes that wait for a writer; a thread that finds more writes them first. The bound limits memory when
+/// no thread flushes.
 const PENDING_BYTES_MAX: usize = 4 << 20;
 
 impl Log {
-    /// Appends a record: with the end of the log to itself, if that is free, else with others.
+    /// Appends a record: alone if the end of the log is free, else with others.
     pub(crate) fn append(&self, record: &NewRecord<'_>, claim: Claim, announce: Announce<'_>) -> Result<Position> {
         let space = record_space(record.payload_len as usize);
-        // With the end of the log free, or for a record that takes none along, a slot is a detour.
+        // A slot is a detour while the end of the log is free, and for a record that takes no others along.
         if let Some(end) = self.space.try_lock() {
             return self.append_alone(end, record, claim, announce);
         }
@@ -47,8 +52,8 @@ impl Log {
     fn append_alone<'a>(
         &'a self, mut space: MutexGuard<'a, Space>, record: &NewRecord<'_>, claim: Claim, announce: Announce<'_>,
     ) -> Result<Position> {
-        // A turn that does not place the record writes what waits, or makes a segment; it comes again only if others filled a
-        // whole segment meanwhile.
+        // A turn that does not place the record writes the pending bytes or makes a segment. A further turn is needed
+        // only if other threads filled a whole segment meanwhile.
         loop {
             self.failure.check()?;
             if space.pending() > PENDING_BYTES_MAX {
@@ -61,7 +66,7 @@ impl Log {
             self.array.keep_open();
             let placed = space.append(record, claim, &self.pool);
             self.note_end(&space);
-            // Before the lock is given back: then the writer may take it.
+            // Announced before the lock is given back, because the writer may take the record from then on.
             let announced = placed.as_ref().map_or(Ok(()), |position| self.announce(position, announce));
             drop(space);
             announced?;
@@ -87,7 +92,8 @@ impl Log {
         self.copy_in_slot(seat, record, announce)
     }
 
-    /// Copies a record to its place in a slot, once its leader has space; the last one out hands the group to the writer.
+    /// Copies a record to its place in a slot, once its leader has space. The last one out hands the group to the
+    /// writer.
     pub(crate) fn copy_in_slot(&self, seat: Seat, record: &NewRecord<'_>, announce: Announce<'_>) -> Result<Position> {
         let reserved = match self.array.outcome(seat) {
             Ok(reserved) => reserved,
@@ -100,7 +106,7 @@ impl Log {
         add(&self.counters.consolidated_records, 1);
         let position = reserved.position(seat.place, record_space(record.payload_len as usize));
         let mut tell = || self.announce(&position, announce);
-        // Before it leaves: the last one out gives all to the writer.
+        // Announced before the member leaves, because the last one out gives all records to the writer.
         let told = (!seeded::on(Bug::AnnouncedLate)).then(&mut tell);
         if self.array.copy(seat, record) {
             let mut bytes = Vec::with_capacity(GROUP_HEADER + reserved.joined.bytes);
@@ -120,7 +126,7 @@ impl Log {
         })
     }
 
-    /// Takes space for all members of a slot and tells them, whatever comes of it.
+    /// Takes space for all members of a slot and tells them the outcome, also after an error or a panic.
     pub(crate) fn lead(&self, seat: Seat, claim: Claim) {
         let mut joined = None;
         let outcome = self.failure.guard("append", || self.reserve(seat, claim, &mut joined));

@@ -1,15 +1,19 @@
-//! The consolidation array (Johnson, Pandis, Stoica, Athanassoulis and Ailamaki, "Aether: a scalable approach to logging", PVLDB 3(1),
-//! 2010): threads that meet at the end of the log go on together.
+//! The consolidation array: threads that meet at the end of the log append together.
 //!
-//! 1. Who finds the end of the log taken joins the open slot. Its leader waits for the end, while others join.
-//! 2. With the end locked, the leader opens another slot in place of its own, closes its own, and takes space and seqs for all members
-//!    in one step.
-//! 3. All copy at once; the last one out gives the group's bytes on.
-//! 4. When all slots are in use nobody joins: a thread waits for the end of the log by itself, and opens a slot when it sees a free one.
+//! Source: Johnson, Pandis, Stoica, Athanassoulis and Ailamaki, "Aether: a scalable approach to logging", PVLDB 3(1),
+//! 2010.
 //!
-//! Invariants: at most one slot is open; which one changes only with the end of the log locked.
+//! 1. A thread that finds the end of the log taken joins the open slot. The leader of the slot waits for the end, while
+//!    others join.
+//! 2. With the end locked, the leader opens another slot in place of its own, closes its own, and takes space and seqs
+//!    for all members in one step.
+//! 3. All members copy at once; the last one out passes the bytes of the group on.
+//! 4. While all slots are in use no thread joins. A thread then waits for the end of the log alone, and opens a slot if
+//!    one is free by then.
 //!
-//! Left to others: the end of the log, and what happens with a group.
+//! Invariants: at most one slot is open. The open slot changes only with the end of the log locked.
+//!
+//! Left to others: the end of the log, and the use of a group.
 
 use crate::format::ALIGNMENT;
 use crate::slot::{Joined, Place, SLOT_BYTES_MAX, Slot};
@@ -17,14 +21,15 @@ use crate::space::NewRecord;
 use crate::{Claim, Result};
 use sync::{AtomicUsize, Ordering};
 
-/// Slots of an array: as many groups can be on their way at once.
+/// Slots of an array, and so the number of groups that can be under way at once.
 const SLOTS: usize = 16;
-/// Records that take more than this share of a slot go alone: what others win by sharing a lock with them is little.
+/// A record larger than a slot divided by this goes alone, because others win little by sharing a lock with that
+/// record.
 const RECORD_SHARE: usize = 4;
 
 const NONE: usize = usize::MAX;
 
-/// The slots, of which one is open, if any.
+/// The slots, of which at most one is open.
 #[derive(Debug)]
 pub(crate) struct Array<G> {
     slots: Box<[Slot<G>]>,
@@ -40,12 +45,12 @@ pub(crate) struct Seat {
 }
 
 impl<G: Clone> Array<G> {
-    /// An array for groups whose records take at most so many bytes.
+    /// An array for groups whose records take at most `group_bytes_max` bytes.
     pub(crate) fn new(group_bytes_max: usize) -> Self {
         Self::of_slots(SLOTS, group_bytes_max)
     }
 
-    /// An array of so many slots, the first one open.
+    /// An array of `slots` slots, the first one open.
     pub(crate) fn of_slots(slots: usize, group_bytes_max: usize) -> Self {
         let bytes = SLOT_BYTES_MAX.min(group_bytes_max) / ALIGNMENT * ALIGNMENT;
         let slots = (0..slots).map(|_| Slot::new(bytes)).collect();
@@ -54,13 +59,15 @@ impl<G: Clone> Array<G> {
         array
     }
 
-    /// Joins the open slot with a record of so much space. None if the record is large, if there is no open slot, or it has no room, or its
-    /// members have another claim.
+    /// Joins the open slot with a record that takes `space` bytes of the log.
+    ///
+    /// None if the record is large, if no slot is open, if the slot has no room, or if its members have another claim.
     pub(crate) fn join(&self, space: usize, claim: Claim) -> Option<Seat> {
         if space > self.record_bytes_max {
             return None;
         }
-        // The slot may close, and another open, between two looks; two are enough, for the other way is always there.
+        // Between two attempts the slot may close and another may open. Two attempts are enough, because appending
+        // alone is always possible.
         (0..2).find_map(|_| {
             let slot = self.open.load(Ordering::Acquire);
             let place = self.slots.get(slot)?.join(space, claim)?;
@@ -68,7 +75,7 @@ impl<G: Clone> Array<G> {
         })
     }
 
-    /// Sees to it that a slot is open, if one is free. With the end of the log locked.
+    /// Opens a slot if none is open and one is free. Called with the end of the log locked.
     pub(crate) fn keep_open(&self) {
         if self.open.load(Ordering::Relaxed) == NONE {
             self.open_one();
@@ -80,35 +87,35 @@ impl<G: Clone> Array<G> {
         self.open.store(slot.unwrap_or(NONE), Ordering::Release);
     }
 
-    /// Closes the leader's slot, and opens another for those who come. With the end of the log locked.
+    /// Closes the leader's slot, and opens another for later threads. Called with the end of the log locked.
     pub(crate) fn close(&self, seat: Seat) -> Joined {
         assert!(seat.place.leads(), "the leader closes a slot");
         self.open_one();
         self.slots[seat.slot].close()
     }
 
-    /// The leader tells all members, itself included, what it got for them.
+    /// Publishes the leader's outcome to all members, the leader included.
     pub(crate) fn publish(&self, seat: Seat, outcome: Result<G>) {
         self.slots[seat.slot].publish(outcome);
     }
 
-    /// What the leader got.
+    /// Waits for the leader's outcome.
     pub(crate) fn outcome(&self, seat: Seat) -> Result<G> {
         self.slots[seat.slot].outcome()
     }
 
-    /// Copies a member's record, and leaves. True if it was the last one out.
+    /// Copies a member's record, and leaves. True for the last one out.
     pub(crate) fn copy(&self, seat: Seat, record: &NewRecord<'_>) -> bool {
         self.slots[seat.slot].copy(seat.place, record);
         self.slots[seat.slot].leave()
     }
 
-    /// Appends the slot's records to `bytes`, and frees it. By the last one out.
+    /// Appends the slot's records to `bytes`, and frees the slot. Called by the last one out.
     pub(crate) fn empty(&self, seat: Seat, joined: Joined, bytes: &mut Vec<u8>) {
         self.slots[seat.slot].empty(joined, bytes);
     }
 
-    /// Leaves without a record, for the leader got nothing. The last one out frees the slot.
+    /// Leaves without a record, because the leader got no space. The last one out frees the slot.
     pub(crate) fn give_up(&self, seat: Seat) {
         if self.slots[seat.slot].leave() {
             self.slots[seat.slot].free();

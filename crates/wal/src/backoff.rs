@@ -1,33 +1,33 @@
 //! Pauses after failures.
 //!
-//! Each failure in a row doubles the pause, from a quarter of a second up to a minute. Whoever removes a likely cause ends the
-//! pause and the row.
+//! Each failure in a row doubles the pause, from a quarter of a second up to a minute. Removing a likely cause of the
+//! failure ends the pause and the row.
 
 use std::time::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// When to try again what failed.
+/// The time of the next attempt after failures.
 #[derive(Debug, Default)]
 pub(crate) struct BackOff {
-    /// The last pause, and when it is over; none when the last attempt did not fail.
+    /// The last pause, and its end; none when the last attempt did not fail.
     pause: Option<(Duration, Instant)>,
 }
 
 impl BackOff {
-    /// Whether it can be tried.
+    /// Whether an attempt is due.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.pause.is_none_or(|(_, until)| now >= until)
     }
 
-    /// An attempt has failed.
+    /// Notes that an attempt has failed.
     pub(crate) fn failed(&mut self, now: Instant) {
         let pause = self.pause.map_or(FIRST, |(last, _)| (2 * last).min(LONGEST));
         self.pause = Some((pause, now + pause));
     }
 
-    /// An attempt has succeeded, or has better prospects now.
+    /// Notes that an attempt has succeeded, or has better prospects now.
     pub(crate) fn end(&mut self) {
         self.pause = None;
     }

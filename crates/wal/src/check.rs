@@ -1,11 +1,12 @@
-//! The chain of groups, checked window by window, for who shows them meanwhile.
+//! Checking the chain of groups window by window, while the caller shows earlier windows.
 //!
-//! 1. A [`Checker`] reads a window of a segment, follows the chain through it, and hands both on: the bytes, and which groups are in them. So next to nothing is read
-//!    or checked twice.
-//! 2. A thread of its own does that for a log of more than one window, so that the next is checked while one is shown. On a simulated disk the caller's thread does both, because
-//!    there the order of requests is part of what is tested.
+//! 1. A [`Checker`] reads a window of a segment and follows the chain through that window. The checker hands on the
+//!    bytes and the places of the groups in them, so that next to nothing is read or checked twice.
+//! 2. For a log of more than one window a separate thread runs the checker, so that the next window is checked while
+//!    one is shown. On a simulated disk the caller's thread does both, because there the order of requests is under
+//!    test.
 //!
-//! Invariant: memory is [`AHEAD`] windows and two, and what the taker keeps.
+//! Invariant: memory ≤ [`AHEAD`] + 2 windows, plus the windows that the taker keeps.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -19,22 +20,22 @@ use crate::geometry::Geometry;
 use crate::scan::{ChainEnd, Scanner};
 use crate::{Lsn, Result};
 
-/// Windows that are checked before anybody takes them.
+/// Checked windows that may wait for the taker.
 const AHEAD: usize = 1;
 
-/// A window of a segment, as far as the chain leads through it.
+/// A window of a segment, as far as the chain leads through that window.
 pub(crate) struct Checked {
     bytes: Arc<Buffer>,
     groups: Vec<Place>,
-    /// The position that it begins at.
+    /// The position of the first byte.
     first: Lsn,
-    /// How many of them were taken.
+    /// The number of groups that were taken.
     taken: usize,
-    /// The largest durable position that a group states, up to the last one of these.
+    /// The largest durable position that a group states, up to the last group of this window.
     pub(crate) durable: Lsn,
 }
 
-/// Where a group is that checks, and what checking it told. No more, for most groups are short.
+/// The place of a checked group, and the results of checking. Kept small, because most groups are short.
 struct Place {
     lsn: Lsn,
     next_seq: u64,
@@ -42,7 +43,7 @@ struct Place {
 }
 
 impl Checked {
-    /// Memory that it takes, above all.
+    /// Memory of the window, bytes. The groups are not counted, because the bytes of the log are the bulk.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -54,22 +55,22 @@ impl Checked {
         GroupHeader::open_again(next_seq, payload_bytes, self.bytes.get(at..)?)
     }
 
-    /// Takes that one.
+    /// Takes the group that `next` shows.
     pub(crate) const fn take(&mut self) {
         self.taken += 1;
     }
 }
 
-/// Follows a chain, a window at a time.
+/// Follows a chain of groups, a window at a time.
 pub(crate) struct Checker<'a> {
     scanner: Scanner<'a>,
     end: ChainEnd,
-    /// How many groups were in the window before.
+    /// The number of groups in the window before.
     before: usize,
 }
 
 impl<'a> Checker<'a> {
-    /// One that begins with segment `first`.
+    /// A checker that begins with segment `first`.
     pub(crate) fn new(scanner: Scanner<'a>, geometry: Geometry, first: u64) -> Self {
         Self { scanner, end: ChainEnd::before(geometry.first(first)), before: 0 }
     }
@@ -90,7 +91,8 @@ impl<'a> Checker<'a> {
         Ok(Some(Checked { bytes, groups, first, taken: 0, durable: self.end.durable }))
     }
 
-    /// Shows all windows to `take`, until it fails. Where the chain ends, and what read it.
+    /// Shows all windows to `take`, until `take` fails. Returns the end of the chain, and the scanner that read the
+    /// chain.
     pub(crate) fn run<E: From<crate::Error>>(
         self, with_thread: bool, take: &mut dyn FnMut(Checked) -> std::result::Result<(), E>,
     ) -> std::result::Result<(Scanner<'a>, ChainEnd), E> {
@@ -100,7 +102,7 @@ impl<'a> Checker<'a> {
                 let (sender, receiver) = sync_channel(AHEAD);
                 let checker = &checker;
                 let run = move || send(checker, &sender);
-                // Where there is no thread to be had, what follows does its part.
+                // Without a thread, the loop below checks and shows all windows.
                 let _ = Builder::new().name("braid-log".to_owned()).spawn_scoped(scope, run);
                 receiver.into_iter().try_for_each(|checked| take(checked?))
             })?;
@@ -113,7 +115,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Sends all windows, until one cannot be read or nobody wants them any more.
+/// Sends all windows, until one cannot be read or the receiver is gone.
 fn send(checker: &Mutex<Checker<'_>>, windows: &SyncSender<Result<Checked>>) {
     let mut checker = checker.lock();
     while let Some(checked) = checker.next().transpose() {

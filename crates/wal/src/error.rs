@@ -1,4 +1,4 @@
-//! What can go wrong in the log.
+//! The errors of the log.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::Failure;
 /// Result of an operation on the log.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What can go wrong in the log. Cheap to clone.
+/// An error of the log. Cheap to clone.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The device or file system failed; the log itself has not.
@@ -17,17 +17,19 @@ pub enum Error {
     /// The database directory failed; the log itself has not.
     #[error(transparent)]
     Space(#[from] space::Error),
-    /// The disk is full: no further segment could be made. Nothing was written; try again after space was made.
+    /// The disk is full: no further segment could be made. Nothing was written; try again after freeing space.
     #[error(
         "the disk is full: the log needs a segment of {segment_bytes} bytes; free some space and try again ({cause})"
     )]
     Full {
         /// Size of a segment.
         segment_bytes: u64,
-        /// What the system said.
+        /// The message of the system.
         cause: String,
     },
-    /// A write or flush failed before: the log takes nothing any more. What was not acknowledged has an unknown outcome.
+    /// A write or flush failed before, and the log takes nothing any more.
+    ///
+    /// Records that were not acknowledged have an unknown outcome.
     #[error("{0}")]
     Failed(Arc<Failure>),
     /// The log is damaged in a place that was known to be durable.
@@ -37,11 +39,11 @@ pub enum Error {
         file: PathBuf,
         /// Byte offset in it.
         offset: u64,
-        /// What does not check.
+        /// The check that failed.
         what: &'static str,
-        /// What a whole one would hold.
+        /// The content of an undamaged file.
         expected: String,
-        /// What it holds.
+        /// The content of this file.
         found: String,
     },
     /// A file belongs to another database.
@@ -61,10 +63,10 @@ pub enum Error {
         file: PathBuf,
         /// The file's format version.
         found: u16,
-        /// The newest version this code knows.
+        /// The newest version that this code knows.
         supported: u16,
     },
-    /// A segment has another size than the options say.
+    /// A segment has another size than the options state.
     #[error("{} has segments of {found} bytes, not {expected}: open the log with the size it was made with", file.display())]
     SegmentSize {
         /// The file.
@@ -84,12 +86,12 @@ pub enum Error {
         /// Epoch in the log.
         found: u64,
     },
-    /// The log was trimmed: it does not hold a record any more that a reader needs.
+    /// The log was trimmed, and no longer holds a record that a reader needs.
     #[error("the log no longer holds the record of seq {seq}: it begins with seq {oldest}")]
     Trimmed {
         /// The seq that the reader needs next.
         seq: u64,
-        /// The first seq that is there, or will be.
+        /// The first seq that the log holds, or will hold.
         oldest: u64,
     },
     /// The record does not fit into a segment. Nothing was written.

@@ -1,8 +1,10 @@
 //! The sticky failure of the log.
 //!
-//! After a failed write or flush nobody knows what is on the device, and a second fsync may report success for pages that the
-//! first one lost. So the first failure is kept and is the answer to everything from then on. A panic in the middle of a write
-//! or flush, which others wait for, is such a failure too: what was to be written is gone, and nothing may follow it.
+//! After a failed write or flush the content of the device is unknown, and a second fsync may report success for pages
+//! that the first one lost. Therefore the log keeps the first failure, and answers every later call with that failure.
+//!
+//! A panic in the middle of a write or flush, for which other threads wait, is such a failure too. The bytes to be
+//! written are gone, and nothing may follow them.
 
 use std::any::Any;
 use std::io;
@@ -11,15 +13,15 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{Error, Result};
 
-/// Why the log takes nothing any more.
+/// The reason that the log takes nothing any more.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
     "the log failed and takes no more: {operation}: {cause}. Close the database and open it again; commits that were not acknowledged may or may not be there"
 )]
 pub struct Failure {
-    /// What failed: the write or the flush of a group.
+    /// The failed operation: a write or a flush; after a panic also an append or an announcement.
     pub operation: &'static str,
-    /// What the device said.
+    /// The error of the device.
     pub cause: psync::Error,
 }
 
@@ -47,9 +49,9 @@ impl Sticky {
         Error::Failed(Arc::clone(failure))
     }
 
-    /// Does what others wait for; a panic in it becomes the failure.
+    /// Runs `work`, for which other threads wait; a panic in `work` becomes the failure.
     pub(crate) fn guard<T>(&self, operation: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        // What the panic left half done is not looked at again: the log is failed.
+        // Half-done state that the panic left is not read again, because the log has failed.
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
             let source = Arc::new(io::Error::other(format!("the thread that did it panicked: {}", message(&*panic))));
             Err(self.set(operation, psync::Error::Path { operation, path: "wal".into(), source }))

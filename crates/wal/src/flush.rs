@@ -1,41 +1,59 @@
-//! Aggregated flush requests (Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value
-//! storage", 2017, section 3.1).
+//! Aggregated flush requests.
 //!
-//! 1. A caller puts a request {LSN, state} into the primary queue. If nobody holds the sync lock it wins it, else it
-//!    waits.
-//! 2. The winner swaps the primary with an empty queue, so that new requests gather apart from those it serves,
-//!    has everything up to the largest LSN of its own written, and flushes once.
-//! 3. After the flush it gives the sync lock back and calls the first request of the primary queue, if there is one, to
-//!    try for it. It says that the durable position has moved, and completes all it served. They return without taking
-//!    the lock and without another flush.
+//! Source: Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value storage",
+//! 2017, section 3.1.
 //!
-//! A queue is what its leader has to know of it, the largest LSN and the number of requests, and two latches
-//! ([`Queue`]): one wakes the first, which may have to lead, the other all. So **one call of the kernel completes a
-//! queue**, however long it is, and those that wake take no lock. With a condition for each request, 64 threads on 2
-//! cores made 1.1 such calls a commit to wake others; now it is one a flush, which serves 25.
+//! 1. A caller puts a request {LSN, state} into the primary queue. If the sync lock is free, the caller wins the lock
+//!    and leads; otherwise the caller waits.
+//! 2. The leader swaps the primary queue with an empty one, so that new requests gather apart from those being served.
+//!    The leader has the log written up to the largest LSN of the swapped queue, and flushes once.
+//! 3. After the flush the leader gives the sync lock back and calls the first request of the primary queue, if there is
+//!    one, to try for the lock.
+//! 4. The leader announces that the durable position has moved, and then completes all requests of the swapped queue.
+//!    Their callers return without taking the lock and without another flush.
 //!
-//! The lock is not handed to the one that is called: whoever comes first wins it, and serves the one called with all others. A thread that
-//! sleeps needs about as long to wake as a flush takes; one that has just been served and commits again is there at once. With 4 threads
-//! on 2 cores, handing the lock over left the device idle for three quarters of the time.
+//! A [`Queue`] holds only two latches. One wakes the first caller, which may have to lead; the other wakes all callers.
+//! The leader needs two numbers beside them: the largest LSN and the number of requests. So **one call of the kernel
+//! completes a queue** of any length, and the woken callers take no lock. With a condition variable for each request,
+//! 64 threads on 2 cores made 1.1 such calls per commit to wake others; with latches there is one call per flush, which
+//! serves 25.
 //!
-//! The paper queues a request when its bytes are written; here the winner writes for all it serves, so that nobody
-//! waits twice. The paper sets the completion flags before the flush and lets waiters see them after it; here requests
-//! are completed after the flush in one step, which nobody can tell from it except after a failure, when all get that.
+//! The lock is not handed to the called request. The first thread to come wins the lock, and serves the called request
+//! with all others, because a sleeping thread needs about as long to wake as a flush takes. A thread that was just
+//! served and commits again is there at once. With 4 threads on 2 cores, handing the lock over left the device idle for
+//! three quarters of the time.
 //!
-//! The other schemes of [`FlushScheme`] are what this one is compared with: there each caller writes, takes the sync lock, a plain
-//! mutex, looks at the durable position, and flushes. Of the records of a slot one thread does so, for the end of their group; the others
-//! wait for that without the lock (section 2.1).
+//! Two differences to the paper:
 //!
-//! Not done, for a reason: the next leader could write while a flush is under way, so that write and flush overlap.
-//! Measured with 8 and 64 threads it won nothing that could be told from noise; waking and publishing for one queue
-//! overlap with the next one's flush anyway. The first of a queue could look for its call for a while before it sleeps:
-//! with 2 to 8 threads on 2 cores that took three times the processor time for fewer commits, since who is quick to
-//! lead leads for few, and with 64 it won nothing.
+//! - The paper queues a request when its bytes are written. Here the leader writes for all served requests, so that no
+//!   caller waits twice.
+//! - The paper sets the completion flags before the flush and shows them to waiters after the flush. Here requests are
+//!   completed after the flush in one step. The difference shows only after a failure, when all served requests get the
+//!   failure.
 //!
-//! Invariants: a queue is taken in the same step as the sync lock; while nobody holds that, the first of the primary
-//! queue is called; the durable position only follows a successful flush that began when everything below it was
-//! written; every request is completed, by its own flush, by another's, or by the failure, and after what it makes
-//! durable was published; a flush that failed is not tried again.
+//! The other schemes of [`FlushScheme`] exist for comparison. There each caller writes, takes the sync lock (a plain
+//! mutex), and flushes. All but `PerCommit` first compare the durable position with the lock held. They also let one
+//! thread flush for all records of a slot, up to the end of their group; the other threads of the slot wait without the
+//! lock (section 2.1).
+//!
+//! Measured and not done:
+//!
+//! - The next leader could write while a flush is under way, so that write and flush overlap. With 8 and 64 threads the
+//!   gain was within noise, because waking and publishing for one queue overlap with the flush of the next queue
+//!   anyway.
+//! - The first caller of a queue could spin for its call before sleeping. With 2 to 8 threads on 2 cores that took
+//!   three times the processor time for fewer commits, because a quick leader leads for few; with 64 threads it won
+//!   nothing.
+//!
+//! Invariants:
+//!
+//! - A queue is taken in the same step as the sync lock.
+//! - While the sync lock is free, the first request of the primary queue is called.
+//! - The durable position follows only a successful flush that began when everything below the new position was
+//!   written.
+//! - Every request is completed: by its own flush, by another flush, or by the failure. Completion comes after the new
+//!   durable position was published.
+//! - A failed flush is not tried again.
 
 use std::mem;
 use std::sync::Arc;
@@ -48,27 +66,27 @@ use crate::stats::{Counters, add, add_time};
 use crate::{FlushScheme, Lsn, Result};
 use sync::{AtomicU64, Condvar, Latch, Mutex, Ordering};
 
-/// What a flusher does its work with.
+/// The operations of the log that a flusher needs.
 pub(crate) trait Work {
-    /// Has everything below `end` written: up to where, the end of a group.
+    /// Has everything below `end` written; returns the end of the written part, which is the end of a group.
     fn write(&self, end: Lsn) -> Result<Lsn>;
 
-    /// Everything below is written.
+    /// The end of the written part of the log: everything below is written.
     fn written(&self) -> Lsn;
 
-    /// Makes everything durable that was written before the call, and keeps its failure.
+    /// Makes everything durable that was written before the call; a failure is kept.
     fn flush(&self) -> Result<()>;
 
-    /// The durable position has moved; those who waited for it are woken next.
+    /// Announces that the durable position has moved. The callers that wait for the position are woken next.
     fn moved(&self) -> Result<()>;
 }
 
-/// What the callers of a queue wait for.
+/// The two latches of a queue, for which its callers wait.
 #[derive(Debug, Default)]
 struct Queue {
-    /// The first of them is to win the sync lock if nobody else has.
+    /// Set to call the first caller, which then tries to win the sync lock.
     called: Latch<()>,
-    /// What came of the flush that served it.
+    /// The outcome of the flush that served the queue.
     served: Latch<Result<()>>,
 }
 
@@ -76,7 +94,7 @@ struct Queue {
 #[derive(Debug)]
 struct Primary {
     queue: Arc<Queue>,
-    /// The largest LSN.
+    /// The largest LSN of the requests.
     last: Lsn,
     requests: usize,
 }
@@ -91,9 +109,9 @@ struct Queues {
 
 /// A caller's place in a queue.
 enum Place {
-    /// It has the sync lock, and serves the queue.
+    /// The caller has the sync lock, and serves the queue.
     Leader(Primary),
-    /// It is called when the sync lock is given back.
+    /// The caller is called when the sync lock is given back.
     First(Arc<Queue>),
     Behind(Arc<Queue>),
 }
@@ -103,13 +121,13 @@ enum Place {
 pub(crate) enum Wish {
     /// Everything below this.
     Through(Lsn),
-    /// The first of the records of a slot to ask, whose group ends here.
+    /// The first record of a slot that asks; the group of the slot ends here.
     Group(Lsn),
-    /// A later one of them, which ends here.
+    /// A later record of such a slot; the record ends here.
     Member(Lsn),
 }
 
-/// How far the log is durable, and who flushes when.
+/// The durable position of the log, and the order of its flushes.
 #[derive(Debug)]
 pub(crate) struct Flusher {
     scheme: FlushScheme,
@@ -118,7 +136,8 @@ pub(crate) struct Flusher {
     queues: Mutex<Queues>,
     /// The sync lock of the schemes without queues.
     lock: Mutex<()>,
-    /// Those who wait without the lock in the schemes without queues, and what they wait for.
+    /// Protects the wait for `moved`: in the schemes without queues, members of a group wait there without the sync
+    /// lock.
     members: Mutex<()>,
     moved: Condvar,
     durable: AtomicU64,
@@ -143,7 +162,7 @@ impl Flusher {
         Lsn(self.durable.load(Ordering::Acquire))
     }
 
-    /// Returns when what is wished, for which space is taken, is on stable storage.
+    /// Returns when the wished part of the log is on stable storage; its space is taken already.
     pub(crate) fn flush_through(&self, wish: Wish, work: &impl Work) -> Result<()> {
         let (Wish::Through(lsn) | Wish::Group(lsn) | Wish::Member(lsn)) = wish;
         match (self.scheme, wish) {
@@ -155,7 +174,8 @@ impl Flusher {
             _ => {
                 let written = self.failure.check().and_then(|()| work.write(lsn));
                 let flushed = written.and_then(|_| self.lock_and_flush(lsn, work));
-                // Whatever came of it, members of the group learn it. Taken, so that nobody is between a look at the position and its wait.
+                // Members of the group learn of success and of failure. The lock is taken so that no member is between
+                // its look at the position and its wait.
                 drop(self.members.lock());
                 self.moved.notify_all();
                 flushed
@@ -176,7 +196,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// The sync lock for each call, and a flush unless the scheme looks whether it is needed.
+    /// Takes the sync lock for each call. Flushes, unless the scheme compares the durable position first and finds it
+    /// sufficient.
     fn lock_and_flush(&self, lsn: Lsn, work: &impl Work) -> Result<()> {
         let begun = Instant::now();
         let _lock = self.lock.lock();
@@ -187,25 +208,26 @@ impl Flusher {
         if self.scheme != FlushScheme::PerCommit && self.durable() >= lsn {
             return Ok(());
         }
-        // What was written when the flush began, or less: one's own.
+        // The part that was written when the flush began, or only the caller's own part.
         let synced = if self.scheme == FlushScheme::ExistingAll { work.written() } else { lsn };
         self.flush(synced, 1, work)?;
         work.moved()
     }
 
-    /// Flushes for `requests` calls, with the sync lock held; then everything below `synced`, which was written, is durable.
+    /// Flushes for `requests` calls, with the sync lock held. Afterwards everything below `synced` is durable; that
+    /// part was written before.
     fn flush(&self, synced: Lsn, requests: usize, work: &impl Work) -> Result<()> {
         let begun = Instant::now();
         work.flush()?;
         add_time(&self.counters.flush_ns, begun);
         add(&self.counters.flushes, 1);
         self.counters.flush_requests_max.fetch_max(requests as u64, Ordering::Relaxed);
-        // A call may flush again what another had flushed further.
+        // A call may flush again a part of the log that another call had flushed further.
         self.durable.fetch_max(synced.0, Ordering::Release);
         Ok(())
     }
 
-    /// Queues a request, and waits until it is served or has to serve.
+    /// Queues a request, and waits until the request is served or has to lead.
     fn aggregate(&self, lsn: Lsn, work: &impl Work) -> Result<()> {
         let begun = Instant::now();
         let queue = match self.enqueue(lsn) {
@@ -240,7 +262,7 @@ impl Flusher {
         if is_first { Place::First(queue) } else { Place::Behind(queue) }
     }
 
-    /// Wins the sync lock for the first of `queue`, unless somebody was faster, who then serves it.
+    /// Wins the sync lock for the first caller of `queue`, unless another thread was faster and serves the queue.
     fn win(&self, queue: &Arc<Queue>) -> Option<Primary> {
         let mut queues = self.queues.lock();
         let primary = queues.primary.take_if(|primary| Arc::ptr_eq(&primary.queue, queue))?;
@@ -248,7 +270,7 @@ impl Flusher {
         Some(primary)
     }
 
-    /// Serves a queue that was swapped, with the sync lock held; the caller's own request is in it.
+    /// Serves a swapped queue, with the sync lock held; the caller's own request is in that queue.
     fn lead(&self, served: Primary, begun: Instant, work: &impl Work) -> Result<()> {
         add(&self.counters.sync_lock_acquisitions, 1);
         add_time(&self.counters.sync_lock_wait_ns, begun);
@@ -270,12 +292,12 @@ impl Flusher {
         }
         let result = result.and_then(|()| work.moved());
         queue.served.set(result.clone());
-        // It may be on its way to be called.
+        // The first caller may still wait for its call.
         queue.called.set(());
         result
     }
 
-    /// Gives the sync lock back, and calls the first that waits for it.
+    /// Gives the sync lock back, and calls the first waiting request.
     fn unlock(&self) {
         let waiting = {
             let mut queues = self.queues.lock();
@@ -288,7 +310,7 @@ impl Flusher {
     }
 }
 
-/// Models of its threads, which the model checker runs in many orders.
+/// Models of the flusher's threads, which the model checker runs in many orders.
 #[cfg(all(test, feature = "shuttle"))]
 mod models {
     use shuttle::thread;
@@ -298,7 +320,7 @@ mod models {
 
     const CALLS: u64 = 5;
 
-    /// A log of which as much is written as was asked for, and of which is noted how far it was flushed and published.
+    /// A log that writes exactly as far as asked, and notes how far it was flushed and published.
     #[derive(Default)]
     struct Noted {
         written: AtomicU64,
@@ -331,7 +353,7 @@ mod models {
         }
     }
 
-    /// Whoever leads, each that queued is woken, and finds what it asked for durable and published.
+    /// Under any leader, each queued caller is woken and finds its request durable and published.
     fn queued_calls_are_served() {
         let flusher = Arc::new(Flusher::new(FlushScheme::Aggregated, Arc::default(), Arc::default(), Lsn(0)));
         let work = Arc::new(Noted::default());

@@ -1,7 +1,9 @@
-//! All bytes of the log that reach a disk. Little-endian, fixed width; zero is never a valid type or kind.
+//! The on-disk format of the log: all bytes that reach a disk.
 //!
-//! A segment file begins with a block that holds its header. Size of the block, magic, version and the place of the checksum
-//! are the same in every version.
+//! Integers are little-endian and of fixed width. Zero is never a valid type or kind.
+//!
+//! A segment file begins with a header block. The size of the block, the magic, the version and the place of the
+//! checksum are the same in every version.
 //!
 //! ```text
 //! segment header, 4096 bytes
@@ -18,8 +20,8 @@
 //!  68      zero
 //! ```
 //!
-//! Behind it come groups, without a gap, each at a multiple of 8. The rest of a segment that is shorter than a group header
-//! is unused; any longer rest is a pad group, which is a header alone whose successor is the next segment.
+//! Groups follow the header block without a gap, each at a multiple of 8. At the end of a segment, a rest shorter than
+//! a group header is unused. Any longer rest is a pad group: a header alone, whose successor is the next segment.
 //!
 //! ```text
 //! group header, 56 bytes
@@ -52,15 +54,15 @@ use checksum::{crc32c, crc32c_append};
 
 use crate::{Error, Lsn};
 
-/// Block of a segment header, and where the first group is.
+/// Size of the header block of a segment, and offset of the first group.
 pub(crate) const SEGMENT_HEADER: usize = 4096;
 /// Bytes of a group header.
 pub(crate) const GROUP_HEADER: usize = 56;
 /// Bytes of a record before its payload.
 pub(crate) const RECORD_HEADER: usize = 12;
-/// The version this code writes, and the newest it reads.
+/// The version that this code writes, and the newest version that it reads.
 pub(crate) const VERSION: u16 = 1;
-/// Groups and records begin at multiples of this.
+/// Groups and records begin at multiples of this number of bytes.
 pub(crate) const ALIGNMENT: usize = 8;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
@@ -75,12 +77,12 @@ pub(crate) const fn align(length: usize) -> usize {
     length.next_multiple_of(ALIGNMENT)
 }
 
-/// Log space that a record takes.
+/// Log space of a record, bytes.
 pub(crate) const fn record_space(payload: usize) -> usize {
     align(RECORD_HEADER + payload)
 }
 
-/// What does not check in some bytes of the log.
+/// A failed check of bytes of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Flaw {
     pub(crate) what: &'static str,
@@ -93,7 +95,7 @@ impl Flaw {
         Self { what, expected: expected.to_string(), found: found.to_string() }
     }
 
-    /// The error that tells it, with where it is.
+    /// The error for this flaw at an offset of a file.
     pub(crate) fn at(self, file: PathBuf, offset: u64) -> Error {
         Error::Corrupt { file, offset, what: self.what, expected: self.expected, found: self.found }
     }
@@ -105,7 +107,8 @@ impl Display for Flaw {
     }
 }
 
-/// Returns a [`Flaw`] unless `good`. What it says is put together only then: a log has millions of things to check.
+/// Returns a [`Flaw`] unless `good`. The texts are built only for a flaw, because a log has millions of things to
+/// check.
 macro_rules! ensure {
     ($good:expr, $what:expr, $expected:expr, $found:expr $(,)?) => {
         if !$good {
@@ -141,12 +144,12 @@ pub(crate) struct SegmentHeader {
     pub(crate) epoch: u64,
 }
 
-/// Why a header block is not a segment's.
+/// Why a header block is not the header of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BadSegment {
-    /// Zero, or torn, or something else: no segment.
+    /// The block is no segment header: zero, torn, or other bytes.
     Flaw(Flaw),
-    /// A whole header of a version that this code does not know.
+    /// The block is a whole header of a version that this code does not know.
     Newer(u16),
 }
 
@@ -167,7 +170,7 @@ impl SegmentHeader {
         block
     }
 
-    /// Reads a header block, which may be cut short.
+    /// Decodes a header block; a block that is cut short is a flaw.
     pub(crate) fn decode(block: &[u8]) -> Result<Self, BadSegment> {
         let flaw =
             |what, expected: &dyn Display, found: &dyn Display| BadSegment::Flaw(Flaw::new(what, expected, found));
@@ -201,15 +204,15 @@ impl SegmentHeader {
     }
 }
 
-/// What a group is for.
+/// The purpose of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum GroupType {
-    /// It holds records.
+    /// The group holds records.
     Records = 1,
     /// The rest of the segment is unused.
     Pad = 2,
-    /// The log was opened here: what an earlier epoch left behind it is dead.
+    /// The log was opened here: groups of an earlier epoch behind this position are dead.
     Opening = 3,
 }
 
@@ -232,7 +235,8 @@ pub(crate) struct GroupHeader {
 }
 
 impl GroupHeader {
-    /// Writes the header before the records that `group` holds from byte [`GROUP_HEADER`] on, with both checksums.
+    /// Writes the header, with both checksums, in front of the records; `group` holds them from byte [`GROUP_HEADER`]
+    /// on.
     pub(crate) fn seal(&self, database: &[u8; 16], group: &mut [u8]) {
         assert_eq!(group.len(), self.length as usize, "a group is sealed whole");
         let content = self.content_crc(database, &group[GROUP_HEADER..]);
@@ -252,12 +256,12 @@ impl GroupHeader {
         header[52..56].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// Reads and checks the group that is expected at `lsn`; `rest` is everything from there to the end of the segment.
+    /// Decodes and checks the group that is expected at `lsn`; `rest` is the segment from there to its end.
     pub(crate) fn open<'a>(database: &[u8; 16], lsn: Lsn, rest: &'a [u8]) -> Result<WholeGroup<'a>, Flaw> {
         Self::open_of(crc32c(database), lsn, rest)
     }
 
-    /// The same of a database whose uuid has that CRC.
+    /// As `open`, for a database whose uuid has the CRC `database`.
     pub(crate) fn open_of(database: u32, lsn: Lsn, rest: &[u8]) -> Result<WholeGroup<'_>, Flaw> {
         ensure!(rest.len() >= GROUP_HEADER, "group header cut short", GROUP_HEADER, rest.len());
         let header = Self::decode(database, &rest[..GROUP_HEADER])?;
@@ -271,7 +275,7 @@ impl GroupHeader {
             length,
         );
         let content = &rest[GROUP_HEADER..length];
-        // Position and epoch, as they stand there.
+        // Position and epoch, as the header stores them.
         let crc = crc32c_append(crc32c_append(database, &rest[16..32]), content);
         let stored = u32_at(rest, 48);
         ensure!(crc == stored, "group checksum", hex32(crc), hex32(stored));
@@ -280,7 +284,8 @@ impl GroupHeader {
         Ok(WholeGroup { header, records, next_seq, payload_bytes })
     }
 
-    /// The group at the beginning of `rest`, where one was found whole, with that seq behind its last and so many bytes of payload.
+    /// The group at the beginning of `rest`, without checking again. The group was found whole before, with `next_seq`
+    /// behind its last record and `payload_bytes` of payload.
     pub(crate) fn open_again(next_seq: u64, payload_bytes: u32, rest: &[u8]) -> Option<WholeGroup<'_>> {
         let header = Self::fields(rest)?;
         let records = header.records(rest.get(GROUP_HEADER..header.length as usize)?);
@@ -300,7 +305,7 @@ impl GroupHeader {
         Self::fields(bytes).ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))
     }
 
-    /// None where there is no such type; nothing else is checked.
+    /// The fields of a group header; none for an unknown type. Nothing else is checked.
     fn fields(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             kind: GroupType::from_byte(bytes[4])?,
@@ -313,30 +318,32 @@ impl GroupHeader {
         })
     }
 
-    /// The header of the group at `lsn`, as far as it can be told without the records; `bytes` may be cut behind it.
+    /// The header of the group at `lsn`, checked without the records; `bytes` may end behind the header.
     pub(crate) fn peek(database: &[u8; 16], lsn: Lsn, bytes: &[u8]) -> Option<Self> {
         let header = Self::decode(crc32c(database), bytes.get(..GROUP_HEADER)?).ok()?;
         (header.lsn == lsn).then_some(header)
     }
 
-    /// Fails where it can't come behind groups of `epoch` whose seqs are below `next_seq`: in a chain epochs do not fall, and seqs rise.
+    /// Fails where the group cannot follow groups of `epoch` whose seqs are below `next_seq`. In a chain, epochs do not
+    /// fall, and seqs rise.
     pub(crate) fn follows(&self, epoch: u64, next_seq: u64) -> Result<(), Flaw> {
         ensure!(self.epoch >= epoch, "group epoch", format!("at least {epoch}"), self.epoch);
         ensure!(self.first_seq >= next_seq, "group first seq", format!("at least {next_seq}"), self.first_seq);
         Ok(())
     }
 
-    /// Whether `bytes`, a group header or more, may begin the group at `lsn`: cheap, for a scan.
+    /// Whether `bytes`, a group header or more, may begin the group at `lsn`. A cheap test for a scan.
     pub(crate) fn is_candidate(lsn: Lsn, bytes: &[u8]) -> bool {
         Self::claimed_lsn(bytes) == Some(lsn)
     }
 
-    /// The position of the group that `bytes` may begin, as they say; nothing is checked.
+    /// The position that a possible group header at the beginning of `bytes` claims; only the length of `bytes` and the
+    /// magic are checked.
     pub(crate) fn claimed_lsn(bytes: &[u8]) -> Option<Lsn> {
         (bytes.len() >= GROUP_HEADER && bytes.starts_with(&GROUP_MAGIC)).then(|| Lsn(u64_at(bytes, 16)))
     }
 
-    /// The length of the group that `bytes`, a group header or more, may begin, as they say; nothing is checked.
+    /// The length that a possible group header claims; `bytes` is a group header or more, and nothing is checked.
     pub(crate) fn claimed_length(bytes: &[u8]) -> usize {
         u32_at(bytes, 8) as usize
     }
@@ -346,7 +353,8 @@ impl GroupHeader {
         crc32c_append(crc32c_append(seed, &self.epoch.to_le_bytes()), content)
     }
 
-    /// Checks that the records fill the content exactly, so that walking them later cannot fail. The seq behind the last one, and the bytes of their payloads.
+    /// Checks that the records fill the content exactly, so that walking them later cannot fail. Returns the seq behind
+    /// the last record, and the bytes of all payloads.
     fn check_records(&self, records: &Records<'_>) -> Result<(u64, u32), Flaw> {
         let mut rest = records.bytes;
         let (mut count, mut sequenced, mut payload_bytes) = (0u32, 0u32, 0u32);
@@ -379,18 +387,18 @@ impl GroupHeader {
     }
 }
 
-/// A group of which everything checks.
+/// A group that passed every check.
 #[derive(Clone, Debug)]
 pub(crate) struct WholeGroup<'a> {
     pub(crate) header: GroupHeader,
     pub(crate) records: Records<'a>,
-    /// The seq behind its last one.
+    /// The seq that follows the last sequenced record.
     pub(crate) next_seq: u64,
-    /// Of all its records.
+    /// Payload bytes of all records.
     pub(crate) payload_bytes: u32,
 }
 
-/// The header of a record; `delta` is its seq less the group's first, if it has one.
+/// The header of a record. `delta` is the record's seq less the first seq of the group, or none without a seq.
 pub(crate) fn record_header(kind: u8, delta: Option<u32>, payload_len: u32) -> [u8; RECORD_HEADER] {
     let mut header = [0; RECORD_HEADER];
     header[0..4].copy_from_slice(&payload_len.to_le_bytes());
@@ -410,16 +418,16 @@ pub(crate) fn push_record(bytes: &mut Vec<u8>, kind: u8, delta: Option<u32>, pay
     bytes.resize(begin + record_space(payload_len as usize), 0);
 }
 
-/// A record, as replay shows it.
+/// A record, as replay shows it to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Where it begins.
+    /// Position of its first byte.
     pub lsn: Lsn,
-    /// What the caller said it is.
+    /// The kind that the caller gave at the append.
     pub kind: u8,
-    /// Its sequence number; 0 when it has none.
+    /// The sequence number; 0 for a record without one.
     pub seq: u64,
-    /// Its content.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
@@ -436,7 +444,7 @@ impl Records<'_> {
         self.bytes.is_empty()
     }
 
-    /// Leaves out the records that begin before `start`.
+    /// Skips the records that begin before `start`.
     pub(crate) fn skip_before(&mut self, start: Lsn) {
         while self.lsn < start && self.next().is_some() {}
     }
@@ -450,7 +458,7 @@ impl<'a> Iterator for Records<'a> {
         if bytes.is_empty() {
             return None;
         }
-        // `GroupHeader::check_records` saw that lengths and seqs are within bounds.
+        // `GroupHeader::check_records` has checked the bounds of lengths and seqs.
         let length = u32_at(bytes, 0) as usize;
         let record = Record {
             lsn: self.lsn,

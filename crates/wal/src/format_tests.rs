@@ -135,14 +135,14 @@ proptest! {
         }
     }
 
-    /// Bytes from anywhere do not panic.
+    /// Arbitrary bytes do not cause a panic.
     #[test]
     fn any_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2 * SEGMENT_HEADER)) {
         let _ = SegmentHeader::decode(&bytes);
         prop_assert!(GroupHeader::open(&DATABASE, Lsn(4096), &bytes).is_err());
     }
 
-    /// What is pushed comes back.
+    /// Pushed records come back.
     #[test]
     fn records_come_back(payloads in proptest::collection::vec((1u8.., any::<bool>(), proptest::collection::vec(any::<u8>(), 0..50)), 0..10)) {
         let mut bytes = vec![0; GROUP_HEADER];

@@ -1,7 +1,7 @@
-//! What a fuzzer gives bytes to. For tests of the workspace alone.
+//! Fuzz targets. For tests of the workspace alone.
 //!
-//! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, and reads them: what is
-//! read has to come back when it is written again.
+//! Each target takes the bytes of a mutated encoding, corrects their checksums, and decodes them. The decoded content
+//! must come back when the target encodes and decodes it again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::format::{
 };
 use crate::{Alone, Error, Lsn, Options, Verdict, Wal};
 
-/// A name, what takes bytes, and the encodings to begin with.
+/// A name, the function under test, and the encodings that the fuzzer begins with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
-/// Everything of the log that is read from a disk.
+/// A target for each format of the log that is read from a disk.
 pub const TARGETS: &[Target] = &[
     ("wal_segment_header", segment_header, segment_headers),
     ("wal_group", group, groups),
@@ -56,7 +56,7 @@ fn segment_headers() -> Vec<Vec<u8>> {
     [header(0, 1), header(77, 5), header(1 << 40, u64::MAX)].map(|header| header.encode()[..80].to_vec()).to_vec()
 }
 
-/// Makes the checksums of the group at the beginning right; gives its length, if it has one that may be.
+/// Corrects the checksums of the group at the beginning; returns the length of the group, if within bounds.
 fn sign(bytes: &mut [u8], lsn: u64) -> Option<usize> {
     if bytes.len() < GROUP_HEADER {
         return None;
@@ -89,7 +89,7 @@ fn group(bytes: &[u8]) {
     };
     let records: Vec<_> = whole.records.clone().collect();
     let mut again = vec![0; GROUP_HEADER];
-    // Whether a record with seq 0 has one, only its header says.
+    // Only the header of a record tells whether a record with seq 0 has a seq.
     let mut sequenced = 0;
     let flags = rest[GROUP_HEADER..].to_vec();
     let mut at = 0;
@@ -137,7 +137,7 @@ fn groups() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Opens a log of one segment whose groups these are, one behind the other, whatever their lengths say.
+/// Opens a log of one segment with these groups, one behind the other by the lengths that they state.
 fn segment(bytes: &[u8]) {
     let mut content =
         SegmentHeader { database: DATABASE, number: 0, segment_bytes: SEGMENT_BYTES, epoch: 1 }.encode().to_vec();

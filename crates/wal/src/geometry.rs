@@ -1,15 +1,15 @@
-//! Where positions of the log are in segments.
+//! The mapping of log positions to segments.
 
 use crate::format::{GROUP_HEADER, RECORD_HEADER, SEGMENT_HEADER};
 use crate::{Error, Lsn, Result};
 
-/// No position is above this; a log that writes 1 GB/s reaches it after a hundred years.
+/// The largest position; a log that writes 1 GB/s reaches this position after a hundred years.
 pub(crate) const LSN_MAX: u64 = 1 << 62;
 
 const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// The size of segments, and what follows from it.
+/// The size of segments, and the quantities that follow from the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     segment_bytes: u64,
@@ -31,7 +31,7 @@ impl Geometry {
         self.segment_bytes
     }
 
-    /// The same as a length in memory.
+    /// The size of a segment as a length in memory.
     pub(crate) fn segment_len(self) -> usize {
         usize::try_from(self.segment_bytes).expect("segments are at most 1 GiB")
     }
@@ -46,12 +46,12 @@ impl Geometry {
         usize::try_from(lsn.0 % self.segment_bytes).expect("below the segment size, which is at most 1 GiB")
     }
 
-    /// Where a segment begins.
+    /// The position of the first byte of a segment.
     pub(crate) fn base(self, number: u64) -> Lsn {
         Lsn(number.saturating_mul(self.segment_bytes))
     }
 
-    /// Where the first group of a segment is.
+    /// The position of the first group of a segment.
     pub(crate) fn first(self, number: u64) -> Lsn {
         Lsn(self.base(number).0.saturating_add(SEGMENT_HEADER as u64))
     }
@@ -61,8 +61,8 @@ impl Geometry {
         self.segment_len() - self.offset(lsn)
     }
 
-    /// The first position from `lsn` on where a group can begin: behind the segment's header, and not where
-    /// the rest of the segment is too short even for a pad.
+    /// The first position from `lsn` on where a group can begin. Such a position is behind the segment's header, and
+    /// leaves room for at least a pad in the rest of the segment.
     pub(crate) fn normal(self, lsn: Lsn) -> Lsn {
         let offset = self.offset(lsn);
         if offset < SEGMENT_HEADER {
@@ -74,12 +74,12 @@ impl Geometry {
         }
     }
 
-    /// The largest number a segment can have.
+    /// The largest number of a segment.
     pub(crate) fn number_max(self) -> u64 {
         LSN_MAX / self.segment_bytes
     }
 
-    /// Largest payload of a record: it must fit into an empty segment.
+    /// Largest payload of a record, bytes: the record must fit into an empty segment.
     pub(crate) fn record_bytes_max(self) -> usize {
         self.segment_len() - SEGMENT_HEADER - GROUP_HEADER - RECORD_HEADER
     }

@@ -1,29 +1,34 @@
 //! The write-ahead log: segments, group commit, checksums, replay.
 //!
-//! The log is an endless row of bytes; an [`Lsn`] is a position in it. It is cut into segments of equal size, each a file that
-//! was written once before it is used, so that a flush changes no metadata of the file system.
+//! The log is an endless row of bytes; an [`Lsn`] is a position in that row. The log is cut into segments of equal
+//! size. Each segment is a file that is written once before its use, so that a flush changes no metadata of the file
+//! system.
 //!
-//! 1. [`Wal::append`] takes log space and, if asked, the next sequence number in one atomic step, so **the order of seqs is the
-//!    order of the log** (`space`). A thread that finds the end of the log free copies its record there; one that does not joins a slot,
-//!    whose leader takes space for all in it, and they copy at the same time (`array`, `slot`).
-//! 2. [`Wal::write_through`] closes the open group and writes what is there, one write at a time; what is appended meanwhile gathers
-//!    in the next group (`write`). Written bytes survive the process.
-//! 3. [`Wal::commit`] and [`Wal::flush_through`] queue a request; whoever wins writes and flushes once for all that queued, and wakes them when
-//!    it succeeded (`flush`, and in other ways: [`FlushScheme`]). Files of the layer above that the records refer to ([`Companions`]) are
-//!    flushed in the same batch.
-//! 4. [`Wal::trim`] recycles the files of segments that no checkpoint needs; [`Wal::prepare`] makes new ones ahead of time
-//!    (`segment`).
-//! 5. A [`Reader`] follows the log behind its writer, from any seq that is still there (`reader`).
-//! 6. [`Wal::open`] walks the groups from the checkpoint's position, tells a torn tail from damage, and hands every record to
-//!    its caller (`replay`).
-//! 7. A [`Salvage`] reads what is left of a damaged log, over its holes (`salvage`).
+//! 1. [`Wal::append`] takes log space and, if asked, the next sequence number in one atomic step. So **the order of
+//!    seqs is the order of the log** (`space`). A thread that finds the end of the log free copies its record there.
+//!    Another thread joins a slot; the leader of the slot takes space for all members, and they copy at the same time
+//!    (`array`, `slot`).
+//! 2. [`Wal::write_through`] closes the open group and writes the pending bytes, one write at a time. Records appended
+//!    meanwhile gather in the next group (`write`). Written bytes survive the process.
+//! 3. [`Wal::commit`] and [`Wal::flush_through`] queue a request. One caller leads: it writes and flushes once for all
+//!    queued requests, and then wakes their callers with the outcome (`flush`; for other ways see [`FlushScheme`]).
+//!    Files of the layer above that the records refer to ([`Companions`]) are flushed in the same batch.
+//! 4. [`Wal::trim`] recycles the files of segments that no checkpoint needs; [`Wal::prepare`] makes new files ahead of
+//!    time (`segment`).
+//! 5. A [`Reader`] follows the log behind its writer, from any seq that the log still holds (`reader`).
+//! 6. [`Wal::open`] walks the groups from the position of the checkpoint, tells a torn tail from damage, and hands
+//!    every record to its caller (`replay`).
+//! 7. A [`Salvage`] reads the remains of a damaged log, over its holes (`salvage`).
 //!
-//! Invariants: what is written is a prefix of the log without a hole, and so is what is durable; a group never crosses a segment;
-//! no two writes of one block are in flight together; after a failed write or flush nothing is written any more, and every
-//! call says why.
+//! Invariants:
 //!
-//! Left to others: what records mean, when to checkpoint, the uuid and the epoch of the database, and excluding a second
-//! process.
+//! - The written part of the log is a prefix without a hole, and so is the durable part.
+//! - A group never crosses a segment.
+//! - No two writes of one block are in flight together.
+//! - After a failed write or flush nothing more is written, and every refused call gives that failure as its reason.
+//!
+//! Left to others: the meaning of records, the time of checkpoints, the uuid and the epoch of the database, and
+//! excluding a second process.
 
 mod append;
 mod array;

@@ -1,8 +1,12 @@
-//! Models: the log with the model checker's primitives, which runs its threads in many orders and reports one that hangs.
+//! Models: the log with the primitives of the model checker, which runs threads in many orders and reports a hang.
 //!
-//! What runs is the log itself, on a simulated disk, so a model covers joining, closing, filling and leaving of slots,
-//! the writer's wait for a group that is being copied, what is announced before that, and the queues of flush requests.
-//! Each model is run in a bounded number of orders; a failing one prints the order that repeats it.
+//! A model runs the log itself, on a simulated disk. The models cover:
+//!
+//! - joining, closing, filling and leaving of slots;
+//! - the writer's wait for a group that is being copied, and the announcements before that;
+//! - the queues of flush requests.
+//!
+//! Each model runs in a bounded number of orders; a failing model prints the order that repeats the failure.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -24,7 +28,7 @@ const DATABASE: [u8; 16] = *b"sixteen bytes id";
 const THREADS: u8 = 3;
 const COMMITS: u8 = 2;
 
-/// The switch of known bugs is the process's, so models take turns.
+/// Models take turns, because the switch of known bugs belongs to the process.
 static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'static) {
@@ -34,14 +38,14 @@ fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'st
     Runner::new(scheduler, config).run(model);
 }
 
-/// Random orders, and orders in which few preemptions are made at the worst places.
+/// Runs a model in random orders, and in orders with few preemptions at the worst places.
 pub(crate) fn check(orders: usize, model: impl Fn() + Clone + Send + Sync + 'static) {
     let _turn = TURN.lock();
     run(RandomScheduler::new(orders), model.clone());
     run(PctScheduler::new(3, orders), model);
 }
 
-/// Whether the model sees a known bug.
+/// Whether the model finds a known bug.
 pub(crate) fn finds(bug: Bug, orders: usize, model: impl Fn() + Send + Sync + 'static) -> bool {
     let _turn = TURN.lock();
     seeded::set(Some(bug));
@@ -54,7 +58,7 @@ fn options(epoch: u64, flush_scheme: FlushScheme) -> Options {
     Options { segment_bytes: 64 << 10, flush_scheme, ..Options::new(DATABASE, epoch) }
 }
 
-/// A record, by seq and content.
+/// Records, by seq and content.
 type Shown = Vec<(u64, Vec<u8>)>;
 
 fn open(disk: &SimDisk, options: &Options) -> (Wal, Shown) {
@@ -68,10 +72,10 @@ fn open(disk: &SimDisk, options: &Options) -> (Wal, Shown) {
     (wal, shown)
 }
 
-/// Records that were announced, by seq and end.
+/// Announced records, by seq and end.
 type Announced = sync::Mutex<Vec<(u64, Lsn)>>;
 
-/// What is durable was announced, as far as gaps show.
+/// Checks that every durable record was announced, as far as gaps in the seqs show.
 fn look(announced: &Announced, durable: Lsn) {
     let mut announced = announced.lock();
     announced.sort_unstable();
@@ -79,7 +83,7 @@ fn look(announced: &Announced, durable: Lsn) {
     assert!((1..).zip(known).all(|(seq, known)| seq == known), "durable up to {durable:?}, announced {announced:?}");
 }
 
-/// Commits from several threads; what each was told is durable, and how it ended.
+/// Commits from several threads. Returns, for each thread, its acknowledged records and its error.
 fn committers(wal: &Arc<Wal>, record_bytes: usize) -> Vec<(Shown, Option<Error>)> {
     let announced = Arc::new(Announced::default());
     let threads: Vec<_> = (0..THREADS)
@@ -108,7 +112,7 @@ fn committers(wal: &Arc<Wal>, record_bytes: usize) -> Vec<(Shown, Option<Error>)
     threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
 }
 
-/// Power goes when all have returned: what they were told is there, in the order of seqs, without a gap.
+/// Power goes when all threads have returned. Acknowledged records are in the log, in the order of seqs, without a gap.
 fn commit_and_lose_power(scheme: FlushScheme, record_bytes: usize) {
     let disk = SimDisk::new(1);
     let wal = Arc::new(open(&disk, &options(1, scheme)).0);
@@ -128,7 +132,7 @@ fn commit_and_lose_power(scheme: FlushScheme, record_bytes: usize) {
 #[test]
 fn what_threads_commit_is_durable_whoever_runs_when() {
     check(400, || commit_and_lose_power(FlushScheme::Aggregated, 30));
-    // Records of which a segment holds few: slots close, and leaders go on in the next segment.
+    // A segment holds few of these records: slots close, and leaders go on in the next segment.
     check(100, || commit_and_lose_power(FlushScheme::Aggregated, 14_000));
 }
 
@@ -156,7 +160,8 @@ fn a_failure_reaches_every_thread() {
     }
 }
 
-/// What the members of an array's slots copied, by the place of their group: each once, and nothing else.
+/// The members of an array copy their records into slots. Each joined record is in one group, once, and the groups hold
+/// nothing else.
 fn members_of(slots: usize) {
     let array = Arc::new(Array::<(u64, Joined)>::of_slots(slots, 512));
     let end = Arc::new(sync::Mutex::new(0u64));

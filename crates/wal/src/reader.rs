@@ -1,13 +1,19 @@
 //! Reading the log behind its writer.
 //!
-//! 1. A [`Reader`] finds the segment that holds the first record it lacks by the seqs that segments begin with, and follows the groups
-//!    from its beginning: at most one segment is read for nothing.
-//! 2. It reads [`READ_BYTES`] at a time, more where one group is longer, and never beyond what is written.
-//! 3. Segments are recycled under it. After each read it looks whether the file still is that segment: if so, nothing wrote to it
-//!    meanwhile. If not, it looks for its place anew, and where that was trimmed it says so.
+//! 1. A [`Reader`] finds the segment that holds the first record that the reader lacks, by the seqs with which segments
+//!    begin. Then it follows the groups from the segment's beginning, so at most one segment is read for nothing.
+//! 2. A read takes [`READ_BYTES`] at a time, more where one group is longer, and never goes beyond the written
+//!    position.
+//! 3. Segments are recycled while a reader reads. After each read the reader checks whether the file still holds the
+//!    segment. If so, no new use of the file wrote to it meanwhile. If not, the reader looks for its place anew, and
+//!    reports an error where that place was trimmed.
 //!
-//! Invariants: a record is shown once, in the order of seqs, after its group has checked; bytes of an older use of a file and of a tail that
-//! was dropped are not shown, for they are behind what is written or not in the chain; a reader holds nothing up.
+//! Invariants:
+//!
+//! - A record is shown once, in the order of seqs, after its group has checked.
+//! - Bytes of an older use of a file, and of a tail that was dropped, are not shown, because they are behind the
+//!   written position or not in the chain.
+//! - A reader holds nothing up.
 //!
 //! Left to others: which of the records shown are visible.
 
@@ -20,16 +26,16 @@ use crate::scan::{READ_BYTES, behind, read_range};
 use crate::segment::{Live, SegmentFile};
 use crate::{Error, Lsn, Result, Wal};
 
-/// Reads the records that have a seq, in order, from some seq on.
+/// Reads the records that have a seq, in order, from a given seq on.
 #[derive(Debug)]
 pub struct Reader {
     /// The last seq that was passed.
     seen: u64,
-    /// None where it has to be looked for.
+    /// None where the place has to be looked for.
     place: Option<Place>,
 }
 
-/// Where the next group is, and what it cannot be below.
+/// The position of the next group, and the lowest epoch and seq that the group can have.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     lsn: Lsn,
@@ -50,10 +56,11 @@ impl Reader {
         self.seen
     }
 
-    /// Shows the records of some more groups. False when it has read everything that is written.
+    /// Shows the records of some more groups. Returns false once all written records have been read.
     ///
     /// # Errors
-    /// [`Error::Trimmed`] when a record that it lacks is gone; [`Error::Corrupt`], [`Error::Io`]. The next call tries again.
+    /// [`Error::Trimmed`] when a record that the reader lacks is gone; [`Error::Corrupt`], [`Error::Io`]. The next call
+    /// tries again.
     pub fn read(&mut self, wal: &Wal, show: &mut dyn FnMut(Record<'_>)) -> Result<bool> {
         let geometry = wal.geometry;
         // Each turn but the last finds that the segment was recycled meanwhile, or goes to another segment.
@@ -71,7 +78,7 @@ impl Reader {
             let Some(segment) = wal.segment(number) else { continue };
             let end = written.min(geometry.base(number + 1));
             let bytes = fetch(wal, &segment, place.lsn, end);
-            // What was read while the file was this segment is the log's. Since then it may have been cut.
+            // Bytes read while the file was this segment are the log's. Since then the file may have been cut.
             if !wal.segment(number).is_some_and(|now| Arc::ptr_eq(&now, &segment)) {
                 continue;
             }
@@ -84,7 +91,8 @@ impl Reader {
         }
     }
 
-    /// The beginning of the segment that holds the record behind the last one seen, or will; none where it has no segment yet.
+    /// The beginning of the segment that holds the record behind the last one seen, or will hold it. None where that
+    /// record has no segment yet.
     fn locate(&self, wal: &Wal) -> Result<Option<Place>> {
         let seq = self.seen.saturating_add(1);
         let (found, oldest) = wal.with_live(|live| (live.find(seq), live.starts().next()));
@@ -98,7 +106,8 @@ impl Reader {
         }
     }
 
-    /// Shows the whole groups of `bytes`, which begin at a place. Returns the place behind them, and whether a record was shown.
+    /// Shows the whole groups of `bytes`, which begin at `place`. Returns the place behind them, and whether a record
+    /// was shown.
     fn follow(
         &mut self, wal: &Wal, mut place: Place, bytes: &[u8], file: &File, show: &mut dyn FnMut(Record<'_>),
     ) -> Result<(Place, bool)> {
@@ -108,7 +117,7 @@ impl Reader {
         while at < bytes.len() {
             let group = match GroupHeader::open(&wal.database, place.lsn, &bytes[at..]) {
                 Ok(group) => group,
-                // It may be cut: then the next read begins with it.
+                // A group cut off at the end; the next read begins with it.
                 Err(_) if at > 0 => break,
                 Err(flaw) => return Err(damaged(flaw, place.lsn)),
             };
@@ -133,11 +142,11 @@ impl Reader {
     }
 }
 
-/// What is written from a place on: whole groups, up to [`READ_BYTES`] or one that is longer.
+/// The written bytes from a place on: whole groups, up to [`READ_BYTES`], or one longer group.
 fn fetch(wal: &Wal, segment: &SegmentFile, from: Lsn, end: Lsn) -> Result<Vec<u8>> {
     let rest = usize::try_from(end.0 - from.0).expect("a segment is at most 1 GiB");
     let offset = wal.geometry.offset(from);
-    // The file of a segment that is shorter than others has a pad before its end.
+    // A segment with a shorter file has a pad before the file's end.
     let there = usize::try_from(segment.room()).unwrap_or(usize::MAX).saturating_sub(offset).max(GROUP_HEADER);
     let rest = rest.min(there);
     let mut bytes = Vec::new();
@@ -151,8 +160,9 @@ fn fetch(wal: &Wal, segment: &SegmentFile, from: Lsn, end: Lsn) -> Result<Vec<u8
 }
 
 impl Wal {
-    /// Where the segments begin that are there, oldest first: a position, and the seq that the first sequenced record behind it has, or would
-    /// have. A [`Reader`] can begin with any of these seqs, and with all above the first.
+    /// Where the segments begin that exist, oldest first: a position, and the seq that the first sequenced record
+    /// behind the position has, or would have. A [`Reader`] can begin with any of these seqs, and with all above the
+    /// first.
     #[must_use]
     pub fn segment_starts(&self) -> Vec<(Lsn, u64)> {
         let of = |live: &Live| live.starts().map(|(number, seq)| (self.geometry.first(number), seq)).collect();

@@ -1,20 +1,29 @@
 //! Opening an existing log.
 //!
-//! 1. All segment files are opened and their headers read. Of two files with the same number the one of the later epoch counts.
-//! 2. A first pass follows the chain of groups from the segment that holds the checkpoint's position, and finds its end `p` (`check`).
-//! 3. What the checkpoint, the chain and whole groups behind `p` state was durable is known to have been. If that reaches beyond
-//!    `p`, the bytes at `p` are damaged, and opening fails with file and offset; else they are the tail that a crash left. What is at `p` is read
-//!    from the device once more before that is believed: a read that brought something else would cost the commits behind it.
-//! 4. A second pass shows the records to the caller, right behind the first as far as they are known durable (`show`).
+//! 1. All segment files are opened and their headers read. Of two files with the same number the one of the later epoch
+//!    counts.
+//! 2. A first pass follows the chain of groups from the segment that holds the checkpoint's position, and finds its end
+//!    `p` (`check`).
+//! 3. The log is known durable up to the largest position that the checkpoint, the chain and whole groups behind `p`
+//!    state. If that position is beyond `p`, the bytes at `p` are damaged, and opening fails with file and offset.
+//!    Otherwise they are the tail that a crash left.
+//! 4. Before a tail is believed, the bytes at `p` are read from the device once more, because a wrong read would cost
+//!    the commits behind `p`.
+//! 5. A second pass shows the records to the caller, right behind the first as far as they are known durable (`show`).
 //!
-//! A log that is known to have been closed ([`Options::clean_end`]) is not read, but for what stands where it ends: a group from the epoch of that mark or a later one says
-//! that the superblock is older than the log, as when its newer slot was lost, and the log is read as any other.
+//! A log that is known to have been closed ([`Options::clean_end`]) is not read, except for the place of its end. A
+//! group there from the epoch of that mark, or from a later one, says that the superblock is older than the log, as
+//! when its newer slot was lost. The log is then read as any other.
 //!
-//! Why an old tail is never believed later: the opening that drops it writes its own group at `p`, in a larger epoch, and makes
-//! it durable before anything else; no chain passes from it to a group of a smaller epoch. Until then, the log is as it was.
+//! An old tail is never believed later, because the opening that drops it writes its own group at `p`, in a larger
+//! epoch, and makes that group durable before anything else. No chain passes from that group to a group of a smaller
+//! epoch. Until then, the log is as before.
 //!
-//! Invariants: nothing is written here; no statement about durability is ever larger than what was dropped, for only what is
-//! beyond all statements can be dropped.
+//! Invariants:
+//!
+//! - Nothing is written here.
+//! - No statement about durability exceeds the position of a dropped group, because only groups beyond all statements
+//!   can be dropped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +39,7 @@ use crate::segment::{DIRECTORY, Found, Live, SegmentFile, discover};
 use crate::show::Shower;
 use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
 
-/// No log gives out more seqs than it has bytes.
+/// No log gives out more seqs than its count of bytes.
 const SEQ_MAX: u64 = LSN_MAX;
 
 /// An opened log, before it is written.
@@ -39,7 +48,7 @@ pub(crate) struct Recovered {
     pub(crate) replayed: Replayed,
     /// The seq to give out next.
     pub(crate) next_seq: u64,
-    /// The segments that hold the accepted log, and those before it that are kept.
+    /// The segments that hold the accepted log, and the earlier ones that are kept.
     pub(crate) live: Live,
     /// Files of the segments that replay read.
     pub(crate) replayed_files: BTreeMap<u64, Arc<SegmentFile>>,
@@ -47,17 +56,17 @@ pub(crate) struct Recovered {
     pub(crate) found: Vec<Found>,
 }
 
-/// What the caller does with a group.
+/// The caller's function that is shown each group.
 pub(crate) type Replayer<'r, E> = &'r mut dyn FnMut(&Group<'_>) -> std::result::Result<Verdict, E>;
 
-/// Reads the log and shows it to the replayer.
+/// Reads the log and shows its groups to the replayer.
 pub(crate) fn recover<E: From<Error>>(
     store: &FileStore, options: &Options, replayer: Replayer<'_, E>,
 ) -> std::result::Result<Recovered, E> {
     let geometry = Geometry::new(options.segment_bytes)?;
     check_options(options)?;
     let found = discover(store, geometry, options)?;
-    // As it is given, for a short record may begin where no group can.
+    // Not normalized, because a short record may begin where no group can.
     let start = options.start;
     let first = geometry.number(start);
     let mut files = candidates(&found, first)?;
@@ -100,7 +109,7 @@ pub(crate) fn recover<E: From<Error>>(
     Ok(Recovered { geometry, next_seq, replayed, live, replayed_files: files, found })
 }
 
-/// Where the log ended when it was closed, unless somebody has written behind that since.
+/// Where the log ended when it was closed, unless a later opening has written behind that position.
 fn clean_end(
     store: &FileStore, geometry: Geometry, options: &Options, files: &BTreeMap<u64, Arc<SegmentFile>>,
 ) -> Result<Option<Lsn>> {
@@ -117,7 +126,7 @@ fn clean_end(
     Ok(Some(end).filter(|_| group.is_none() || seeded::on(Bug::CleanMarkKept)))
 }
 
-/// A log that was closed, and of which nothing is replayed.
+/// A closed log, of which nothing is replayed.
 fn closed(
     store: &FileStore, geometry: Geometry, end: Lsn, files: &BTreeMap<u64, Arc<SegmentFile>>,
 ) -> Result<Replayed> {
@@ -132,8 +141,8 @@ fn closed(
 
 /// The segments of the log: those that replay read, and those right before them that are to be kept.
 ///
-/// A kept segment was never a spare, so its file is as the log left it. One that does not begin as it should is damaged: the log is kept
-/// from behind it only, for nothing needs it to open.
+/// A kept segment was never a spare, so its file is as the log left it. A kept segment with a bad beginning is damaged;
+/// then only the segments behind that one are kept, because opening needs none of them.
 fn live(
     found: &[Found], files: &BTreeMap<u64, Arc<SegmentFile>>, geometry: Geometry, replayed: &Replayed,
     options: &Options,
@@ -143,7 +152,7 @@ fn live(
         found.iter().find(|file| Arc::ptr_eq(&file.segment, segment)).and_then(|file| file.first_seq)
     };
     for (number, segment) in files {
-        // Where the log ends before the first group of a segment, what is there is a tail that was dropped.
+        // Where the log ends before the first group of a segment, the bytes there are a tail that was dropped.
         let is_empty = geometry.first(*number) >= geometry.normal(replayed.end);
         let first_seq = begin(segment).filter(|_| !is_empty).unwrap_or(replayed.last_seq + 1);
         live.insert(*number, Arc::clone(segment), first_seq);
@@ -203,7 +212,7 @@ fn candidates(found: &[Found], first: u64) -> Result<BTreeMap<u64, Arc<SegmentFi
     Ok(best.into_iter().map(|(number, (_, file))| (number, Arc::clone(&file.segment))).collect())
 }
 
-/// The largest epoch seen, and where.
+/// The largest epoch seen.
 struct Epochs {
     largest: u64,
 }
@@ -218,7 +227,8 @@ impl Epochs {
         self.largest = self.largest.max(epoch);
     }
 
-    /// A group that this opening writes must be told from all that are there.
+    /// Fails unless the epoch of this opening is larger than all that were seen, because its groups must be told from
+    /// theirs.
     fn check(&self, store: &FileStore, options: &Options) -> Result<()> {
         if self.largest < options.epoch {
             return Ok(());

@@ -1,16 +1,20 @@
-//! Reading what is left of a damaged log.
+//! Reading the rest of a damaged log.
 //!
-//! 1. Every segment file counts, also one that was trimmed and not used again. One whose header does not check is known by the whole groups
-//!    in it, which say where they belong.
-//! 2. A first pass looks at all whole groups, wherever they are: up to where was the log durable, and where was each epoch seen last?
-//! 3. [`Salvage::read`] follows the chain of groups as replay does. Where it ends before what was durable, there is a hole: it is told, and the
-//!    chain goes on with the next whole group that can come behind it.
-//! 4. What a device cannot read is taken for zeros.
+//! 1. Every segment file counts, also one that was trimmed and not used again. A file whose header does not check is
+//!    known by the whole groups in it, because each states its position.
+//! 2. A first pass looks at all whole groups, wherever they are. It finds up to where the log was durable, and where
+//!    each epoch was seen last.
+//! 3. [`Salvage::read`] follows the chain of groups as replay does. A chain that ends before the durable position has a
+//!    hole there. The hole is reported, and the chain goes on with the next whole group that can come behind it.
+//! 4. Bytes that a device cannot read are taken for zeros.
 //!
-//! Why a tail that an opening dropped is not believed behind a hole: the opening wrote over its beginning in a larger epoch, and then on without a
-//! gap. So a group behind a hole counts only if it is of the newest epoch there is, or if a newer one goes on behind it.
+//! A tail that an opening dropped is not believed behind a hole. The opening wrote over the tail's beginning in a
+//! larger epoch, and then on without a gap. So a group behind a hole counts only if it is of the newest epoch, or if a
+//! newer epoch goes on behind the group.
 //!
-//! Invariant: nothing is written. Left to others: what records mean, and what a missing one means.
+//! Invariant: nothing is written.
+//!
+//! Left to others: the meaning of records, and of missing ones.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,12 +29,12 @@ use crate::scan::{ChainEnd, Scanner, read_patiently};
 use crate::segment::{SegmentFile, open_all};
 use crate::{Error, Group, Lsn, Result, Verdict};
 
-/// What is known of a damaged log from elsewhere. Without anything its segments have to tell.
+/// Facts about a damaged log that are known from elsewhere. Without hints the log's segments supply them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
     /// Identity of the database and size of a segment.
     pub identity: Option<([u8; 16], u64)>,
-    /// Records from here on matter; without it all that there are.
+    /// Records from here on matter. Without a start all records matter that exist.
     pub start: Option<Lsn>,
     /// The log is known to have been durable up to here.
     pub durable: Lsn,
@@ -55,31 +59,32 @@ pub struct Salvage {
 /// A part of a log that does not check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hole {
-    /// The file where it begins; the directory where there is none.
+    /// The file in which the hole begins; the directory where there is no such file.
     pub file: PathBuf,
-    /// Byte offset in it.
+    /// Byte offset in the file.
     pub offset: u64,
-    /// What does not check there.
+    /// The check that failed there.
     pub why: String,
-    /// The seq behind the last one before it; 0 where nothing is before it.
+    /// The seq behind the last one before the hole; 0 where nothing is before the hole.
     pub first_seq: u64,
-    /// The first seq that can be behind it; none where the log ends with it.
+    /// The first seq that can be behind the hole; none where the log ends with the hole.
     pub next_seq: Option<u64>,
 }
 
-/// What is left of a log, in its order.
+/// A part of what is left of a log, in the log's order.
 #[derive(Clone, Debug)]
 pub enum Left<'a> {
     /// A whole group.
     Group(Group<'a>),
-    /// Something was here.
+    /// Damaged or missing records.
     Hole(Hole),
-    /// The log ends here, as after a crash: a group was begun that is not whole, and nothing says that it ever was. A crash explains it.
+    /// The end of the log, as after a crash: a group was begun that is not whole, and no statement says that the group
+    /// ever was. A crash explains that.
     Torn(Hole),
 }
 
 impl Salvage {
-    /// Looks at what there is of the log in `wal/` of a store. None where there is nothing that tells what the log was.
+    /// Examines the files of the log in `wal/` of a store. None where no file tells the identity of the log.
     ///
     /// # Errors
     /// When files cannot be listed or opened.
@@ -151,11 +156,11 @@ impl Salvage {
         group.epoch == self.newest_epoch || newer.into_iter().any(|(_, last)| *last > group.lsn)
     }
 
-    /// Shows what is left, in the order of the log. Of a group that is not known durable `visit` may say [`Verdict::Tail`]: then the log ends
-    /// before it.
+    /// Shows the rest of the log, in its order. To a group that is not known durable `visit` may answer
+    /// [`Verdict::Tail`]: then the log ends before that group.
     ///
     /// # Errors
-    /// Of `visit`.
+    /// Errors of `visit`.
     pub fn read<E: From<Error>>(
         &self, visit: &mut dyn FnMut(Left<'_>) -> std::result::Result<Verdict, E>,
     ) -> std::result::Result<(), E> {
@@ -211,8 +216,8 @@ impl Salvage {
     }
 }
 
-/// The segment that a file without a header holds, and an epoch that wrote to it: those of the newest group in it, for what an older use of
-/// the file left behind is older.
+/// The segment that a file without a header holds, and an epoch that wrote to that segment: those of the newest group
+/// in the file, because groups of an earlier use are older.
 fn place_of(
     psync: &Psync, geometry: Geometry, database: &[u8; 16], segment: &SegmentFile,
 ) -> Result<Option<(u64, u64)>> {

@@ -1,12 +1,18 @@
 //! Reading groups back.
 //!
-//! 1. A [`Scanner`] reads a window of a segment at a time, in one read; bytes that a short file lacks are zero. A window has whole groups, so one that is longer makes it longer.
-//! 2. [`Scanner::follow`] follows the chain of groups across pads and segments, until one does not check.
-//! 3. [`Scanner::statements`] looks for whole groups behind that place, where no chain leads: what they say was durable tells a
-//!    torn tail from damage.
-//! 4. A scanner that is [patient](Scanner::patient) takes what a device cannot read for zeros, block by block.
+//! 1. A [`Scanner`] reads one window of a segment at a time, in one read; bytes that a short file lacks are zero. A
+//!    window holds whole groups, so a longer group makes the window longer.
+//! 2. [`Scanner::follow`] follows the chain of groups across pads and segments, up to the first group that does not
+//!    check.
+//! 3. [`Scanner::statements`] looks for whole groups behind that place, where no chain leads. The durable positions
+//!    that they state tell a torn tail from damage.
+//! 4. A [patient](Scanner::patient) scanner takes unreadable blocks for zeros, block by block.
 //!
-//! Invariants: memory is one window, those that others still look at ([`Scanner::loaded`]), and [`WINDOWS_BEFORE`]; nothing is believed before its checksums are; within a chain epochs do not fall, seqs rise.
+//! Invariants:
+//!
+//! - Memory is bounded: one window, the windows still in use by others ([`Scanner::loaded`]), and [`WINDOWS_BEFORE`].
+//! - Bytes are believed only after their checksums have checked.
+//! - Within a chain epochs do not fall, and seqs rise.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -28,16 +34,16 @@ pub(crate) const READ_BYTES: usize = 1 << 20;
 /// Reads in one batch.
 const READS: usize = 4;
 
-/// Most bytes that are read of a segment at a time, but for a group that is longer: few enough for a processor's cache.
+/// Most bytes of a segment in one window, except for a longer group: few enough for a processor's cache.
 const WINDOW_BYTES_MAX: usize = 2 << 20;
 
-/// Windows that others may look at while the next is read, as a rule.
+/// Windows that others may still use while the next is read, as a rule.
 const WINDOWS_BEFORE: usize = 2;
 
-/// Windows of a segment that is not long.
+/// Windows in a segment of moderate length.
 const WINDOWS: usize = 8;
 
-/// Bytes that are read of a segment at a time.
+/// Bytes of a segment that are read at a time.
 pub(crate) fn window_bytes(geometry: Geometry) -> usize {
     (geometry.segment_len() / WINDOWS / BLOCK * BLOCK).clamp(BLOCK, WINDOW_BYTES_MAX)
 }
@@ -49,7 +55,7 @@ pub(crate) struct Scanner<'a> {
     database: [u8; 16],
     files: &'a BTreeMap<u64, Arc<SegmentFile>>,
     loaded: Option<Window>,
-    /// Windows before it, of which the memory is read into again once nobody looks at it any more.
+    /// Earlier windows. Their memory is reused for reads once no other holder is left.
     before: VecDeque<Arc<Buffer>>,
     is_patient: bool,
 }
@@ -61,12 +67,12 @@ struct Window {
 }
 
 impl Window {
-    /// What is at a position and behind it, if that is at least `length` bytes.
+    /// The bytes from a position on, if there are at least `length` of them.
     fn get(&self, lsn: Lsn, length: usize) -> Option<&[u8]> {
         self.bytes.get(usize::try_from(lsn.0.checked_sub(self.first.0)?).ok()?..).filter(|rest| rest.len() >= length)
     }
 
-    /// What is there and behind it, if all is there that the group would have which that begins.
+    /// The bytes from a position on, if they include all of the group that begins there.
     fn group(&self, lsn: Lsn) -> Option<&[u8]> {
         self.get(lsn, GROUP_HEADER).filter(|rest| GroupHeader::claimed_length(rest) <= rest.len())
     }
@@ -88,12 +94,12 @@ pub(crate) struct ChainEnd {
 }
 
 impl ChainEnd {
-    /// Where any group can begin.
+    /// A chain end behind which any group can begin.
     pub(crate) const fn before(lsn: Lsn) -> Self {
         Self { lsn, epoch: 0, next_seq: 0, durable: Lsn(0), flaw: None }
     }
 
-    /// Goes on behind a group that comes there.
+    /// Moves the end behind a group that begins there.
     pub(crate) fn pass(&mut self, geometry: Geometry, header: &GroupHeader, next_seq: u64) {
         self.lsn = behind(geometry, header);
         self.epoch = header.epoch;
@@ -102,7 +108,7 @@ impl ChainEnd {
     }
 }
 
-/// What groups behind the end of the chain say.
+/// The statements of groups behind the end of the chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Statements {
     /// The largest durable position.
@@ -111,7 +117,7 @@ pub(crate) struct Statements {
     pub(crate) epoch: u64,
 }
 
-/// Where the group behind one is in its chain, or would be.
+/// Where the group behind this one is in its chain, or would be.
 pub(crate) fn behind(geometry: Geometry, group: &GroupHeader) -> Lsn {
     match group.kind {
         GroupType::Pad => geometry.first(geometry.number(group.lsn) + 1),
@@ -126,13 +132,14 @@ impl<'a> Scanner<'a> {
         Self { psync, geometry, database, files, loaded: None, before: VecDeque::new(), is_patient: false }
     }
 
-    /// The same, for a log of which not all can be read.
+    /// The same scanner, for a log that cannot all be read.
     pub(crate) fn patient(mut self) -> Self {
         self.is_patient = true;
         self
     }
 
-    /// Shows the groups from `end` on, which can come behind what it says, to `visit`, until one does not check or `visit` says no.
+    /// Shows the groups from `end` on that can follow in its chain to `visit`, until a group does not check or `visit`
+    /// returns false.
     pub(crate) fn follow<E: From<Error>>(
         &mut self, mut end: ChainEnd, visit: &mut dyn FnMut(&WholeGroup<'_>) -> std::result::Result<bool, E>,
     ) -> std::result::Result<ChainEnd, E> {
@@ -146,7 +153,7 @@ impl<'a> Scanner<'a> {
         Ok(end)
     }
 
-    /// The group that comes at `end`; where none does, that says why.
+    /// The group at `end`. If there is none, the reason is noted in `end`.
     pub(crate) fn group(&mut self, end: &mut ChainEnd) -> Result<Option<WholeGroup<'_>>> {
         let geometry = self.geometry;
         let Some(group) = self.open(end.lsn)? else {
@@ -158,7 +165,8 @@ impl<'a> Scanner<'a> {
         Ok(group.map_err(|flaw| end.flaw = Some(flaw)).ok())
     }
 
-    /// Shows the groups from `end` on, as far as the window has them that has the first, until one does not check. That one is read if it has to be.
+    /// Shows the groups from `end` on that are in the window of the first one, until a group does not check. The first
+    /// group is read if necessary.
     pub(crate) fn follow_in_window(
         &mut self, end: &mut ChainEnd, mut visit: impl FnMut(&WholeGroup<'_>),
     ) -> Result<()> {
@@ -185,7 +193,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// What whole groups behind `lsn`, where the chain ended, say.
+    /// The statements of whole groups behind `lsn`, where the chain ended.
     pub(crate) fn statements(&mut self, lsn: Lsn) -> Result<Statements> {
         let mut statements = Statements::default();
         self.whole_groups(lsn, &mut |group| {
@@ -196,7 +204,7 @@ impl<'a> Scanner<'a> {
         Ok(statements)
     }
 
-    /// Shows whole groups from `lsn` on, wherever they are, in their order, while `visit` says so.
+    /// Shows whole groups from `lsn` on, wherever they are, in their order, while `visit` returns true.
     pub(crate) fn whole_groups(&mut self, lsn: Lsn, visit: &mut dyn FnMut(&WholeGroup<'_>) -> bool) -> Result<()> {
         let geometry = self.geometry;
         for (number, segment) in self.files.range(geometry.number(lsn)..) {
@@ -231,12 +239,13 @@ impl<'a> Scanner<'a> {
         Ok(bytes.is_some_and(|bytes| GroupHeader::claimed_lsn(bytes) == Some(lsn)))
     }
 
-    /// The segments of these numbers that there are, and their files.
+    /// The segments with these numbers that exist, and their files.
     pub(crate) fn segments(&self, numbers: RangeInclusive<u64>) -> Vec<(u64, File)> {
         self.files.range(numbers).map(|(number, segment)| (*number, segment.file.clone())).collect()
     }
 
-    /// Shows the header of segment `number` and all groups below `end`, read anew, once they check: part by part, and where each begins.
+    /// Reads the header of segment `number` and all groups below `end` anew, and shows them once they check: part by
+    /// part, each with the offset at which the part begins.
     pub(crate) fn checked(
         &mut self, number: u64, end: Lsn, show: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
@@ -269,9 +278,10 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Reads what is where the chain ended once more, past the page cache; what is wrong if the next group is there then.
+    /// Reads the place where the chain ended once more, past the page cache. Returns a flaw if the next group is there
+    /// on this read.
     ///
-    /// Nothing else is compared: after a flush that failed, the system may have pages that the device never got.
+    /// Nothing else is compared, because after a failed flush the system may have pages that the device never got.
     pub(crate) fn read_again(&self, store: &FileStore, end: &ChainEnd) -> Result<Option<Flaw>> {
         let (geometry, lsn) = (self.geometry, end.lsn);
         let Some(segment) = self.files.get(&geometry.number(lsn)) else { return Ok(None) };
@@ -300,12 +310,12 @@ impl<'a> Scanner<'a> {
         (file.map(|segment| segment.file.path().to_owned()), self.geometry.offset(lsn) as u64)
     }
 
-    /// The window that was loaded last, and the position that it begins at.
+    /// The window that was loaded last, and the position of its beginning.
     pub(crate) fn loaded(&self) -> Option<(Lsn, Arc<Buffer>)> {
         self.loaded.as_ref().map(|window| (window.first, Arc::clone(&window.bytes)))
     }
 
-    /// Whether that window tells whether a group is at `lsn`.
+    /// Whether the loaded window suffices to tell if a group is at `lsn`.
     pub(crate) fn has(&self, lsn: Lsn) -> bool {
         let rest = self.loaded.as_ref().and_then(|window| window.get(lsn, GROUP_HEADER));
         rest.is_some_and(|rest| {
@@ -313,14 +323,14 @@ impl<'a> Scanner<'a> {
         })
     }
 
-    /// The group at `lsn`, or what is wrong with it; none where there is no such segment.
+    /// The group at `lsn`, or its flaw; none where there is no such segment.
     fn open(&mut self, lsn: Lsn) -> Result<Option<std::result::Result<WholeGroup<'_>, Flaw>>> {
         let (geometry, database) = (self.geometry, self.database);
         let mut length = GROUP_HEADER;
         if self.loaded.as_ref().is_none_or(|window| window.group(lsn).is_none()) {
             let Some(head) = self.bytes(lsn, GROUP_HEADER)? else { return Ok(None) };
             let claimed = claimed(geometry, lsn, head);
-            // Not for what anybody may have put into a value.
+            // A user's value may hold a forged length, so a long length needs a header that checks.
             if claimed <= head.len() || GroupHeader::peek(&database, lsn, head).is_some() {
                 length = claimed;
             }
@@ -329,14 +339,16 @@ impl<'a> Scanner<'a> {
         Ok(bytes.map(|bytes| GroupHeader::open(&database, lsn, bytes)))
     }
 
-    /// What is at a position and behind it, in its segment: at least `length` bytes, which that must have room for. None where there is no such segment.
+    /// The bytes from a position to the end of the window: at least `length`, which must fit into the segment. None
+    /// where there is no such segment.
     fn bytes(&mut self, lsn: Lsn, length: usize) -> Result<Option<&[u8]>> {
         if self.loaded.as_ref().is_none_or(|window| window.get(lsn, length).is_none()) {
             let (number, at) = (self.geometry.number(lsn), self.geometry.offset(lsn));
             let Some(segment) = self.files.get(&number) else { return Ok(None) };
             self.before.extend(self.loaded.take().map(|window| window.bytes));
             let (from, there) = (at / BLOCK * BLOCK, self.length(segment)?);
-            // What does not fit any more is read once more with the next, so that has to be little of it.
+            // A group cut off by the window's end is read once more with the next window, so the window is long enough
+            // to keep that share small.
             let end = (at + length + window_bytes(self.geometry)).min(there).max(from);
             let memory = self.memory(end - from);
             let mut bytes = self.read(segment, from, memory)?;
@@ -349,12 +361,13 @@ impl<'a> Scanner<'a> {
         Ok(self.loaded.as_ref().and_then(|window| window.get(lsn, length)))
     }
 
-    /// How many bytes of a segment there are.
+    /// Bytes that a segment's file has.
     fn length(&self, segment: &SegmentFile) -> Result<usize> {
         Ok(usize::try_from(segment.file.len()?).unwrap_or(usize::MAX).min(self.geometry.segment_len()))
     }
 
-    /// A buffer of so many bytes for a read. To touch memory for the first time takes longer than to read a log into it from the page cache.
+    /// A buffer of so many bytes for a read. Memory is reused, because touching memory for the first time takes longer
+    /// than reading a log into that memory from the page cache.
     fn memory(&mut self, length: usize) -> Buffer {
         let free = self.before.iter().position(|bytes| Arc::strong_count(bytes) == 1);
         let free = free.and_then(|place| self.before.remove(place)).and_then(Arc::into_inner);
@@ -362,7 +375,7 @@ impl<'a> Scanner<'a> {
         free.and_then(|bytes| bytes.reused(length)).unwrap_or_else(|| Buffer::for_read(length))
     }
 
-    /// What a segment has from an offset on, as much as the buffer has room for.
+    /// The bytes of a segment from an offset on, as many as the buffer has room for.
     fn read(&self, segment: &SegmentFile, from: usize, buffer: Buffer) -> Result<Buffer> {
         let length = buffer.len();
         if length == 0 {
@@ -378,12 +391,14 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Bytes from a position on that tell whether a group is there, which begins with `head` if it is.
+/// Bytes from a position on that are needed to tell whether a group is there. `head` is the beginning of the supposed
+/// group.
 fn claimed(geometry: Geometry, lsn: Lsn, head: &[u8]) -> usize {
     GroupHeader::claimed_length(head).clamp(GROUP_HEADER, geometry.rest(lsn))
 }
 
-/// Reads `length` bytes of a file from an offset on, or as many as it has, with zeros for the blocks that cannot be read.
+/// Reads `length` bytes of a file from an offset on, or as many as the file has, with zeros for the blocks that cannot
+/// be read.
 pub(crate) fn read_patiently(psync: &Psync, file: &File, from: usize, length: usize) -> Result<Vec<u8>> {
     let length = usize::try_from(file.len()?).unwrap_or(usize::MAX).saturating_sub(from).min(length);
     let starts = (0..length).step_by(BLOCK);

@@ -3,19 +3,19 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How calls that wait for a flush share flushes. One is good, [`FlushScheme::Aggregated`]; the others are what it is compared with (Son,
-/// Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value storage", 2017). All keep the same
-/// promises.
+/// How calls that wait for a flush share flushes. The default, [`FlushScheme::Aggregated`], is the good one; the others
+/// are for comparison (Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud
+/// key-value storage", 2017). All keep the same promises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FlushScheme {
-    /// Every call flushes, one after another, whatever others have flushed.
+    /// Every call flushes, one after another, even if earlier flushes covered its records.
     PerCommit,
-    /// A call that has the sync lock returns if the synced position covers it; else it flushes, and moves the synced position to its own
-    /// end, although more was written (section 2.2).
+    /// A call that has the sync lock returns if the synced position covers its end. Otherwise the call flushes, and
+    /// moves the synced position to its own end, although more was written (section 2.2).
     Existing,
-    /// The same, but the synced position moves to all that was written when the flush began.
+    /// The same, but the synced position moves to the end of all that was written when the flush began.
     ExistingAll,
-    /// Calls queue requests; one flushes for all that queued, and completes them without the lock (section 3.1).
+    /// Calls queue requests; one call flushes for all queued ones, and completes them without the lock (section 3.1).
     #[default]
     Aggregated,
 }
@@ -40,7 +40,7 @@ impl fmt::Display for FlushScheme {
     }
 }
 
-/// A text names no flush scheme.
+/// Error: a text names no flush scheme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is none of per-commit, existing, existing-all, aggregated")]
 pub struct UnknownFlushScheme(String);

@@ -1,28 +1,37 @@
 //! The files of segments.
 //!
-//! 1. A file `wal/<index>.log` is made once: written with zeros to the size of a segment, flushed, and its directory entry made
-//!    durable. From then on a flush of it changes no metadata of the file system. Where the log takes so much between two flushes that this does not
-//!    count ([`BULK_BYTES_PER_FLUSH`]), writing zeros first would double what is written: then its room is reserved only, and it is as any other once it has been filled.
-//! 2. A file is *live* while it holds a segment of the log, and *spare* else. A spare still holds the header and groups of an
-//!    older segment, or zeros; neither is believed, for number, positions or epoch do not fit.
-//! 3. A spare becomes live when the log grows into the next segment: whoever writes its first group writes its header in the same
-//!    batch, so one flush of one file covers both.
-//! 4. Trimmed segments become spare again. As many spares stay as the trims of late recycled, and the reserve; more are unlinked. Where nobody writes any more, three stay, or none where the log was brought into a young one.
-//! 5. Spares are made ahead of time by [`Pool::prepare`], and by an append only when it needs one that is not there. Three are
-//!    held ready: one to grow into, two in reserve. In a *young* segment they come with its use, one with each quarter: the very first one of a log, and
-//!    one that the log was brought into when nobody wrote any more ([`Pool::young`]). So opening a new log makes a single file, and a small or quiet one keeps it at that. That file is short at first
-//!    and grows with the log, four times as long each time; so does a file that was cut while the log ended in it. Of what a young segment has a put leaves a half, and a delete a quarter, until
-//!    the spares are there ([`SegmentFile::part_for`]).
-//! 6. Of each live segment the seq is known that its records begin with, so that a reader finds its place ([`Live`]).
-//! 7. When a file could not be made, [`Pool::prepare`] pauses ([`BackOff`]): each attempt on a nearly full disk writes up to a
-//!    whole segment, to unlink it again.
+//! 1. A file `wal/<index>.log` is made once: it is written with zeros to the size of a segment, flushed, and its
+//!    directory entry made durable. From then on a flush of the file changes no metadata of the file system. Where the
+//!    log takes so many bytes between two flushes that this does not count ([`BULK_BYTES_PER_FLUSH`]), zeros would
+//!    double the bytes written. There the room of the file is only reserved; once filled, the file is like any other.
+//! 2. A file is *live* while it holds a segment of the log, and *spare* otherwise. A spare still holds zeros, or the
+//!    header and groups of an older segment. Neither is believed, because number, positions or epoch do not fit.
+//! 3. A spare becomes live when the log grows into the next segment. The writer of the first group writes the segment's
+//!    header in the same batch, so one flush of one file covers both.
+//! 4. Trimmed segments become spare again. As many spares stay as recent trims recycled, plus the reserve; the others
+//!    are unlinked. Once writing has stopped, three stay, or none where the log was moved into a young segment.
+//! 5. Spares are made ahead of time by [`Pool::prepare`]; an append makes one only when the one needed is missing.
+//!    Three are held ready: one to grow into, two in reserve.
+//! 6. In a *young* segment spares come with its use, one with each quarter. Young are the very first segment of a log,
+//!    and a segment into which the log was moved once writing had stopped ([`Pool::young`]). So opening a new log makes
+//!    a single file, and a small or quiet log keeps that one. The file is short at first and grows with the log, four
+//!    times as long each time; so does a file that was cut while the log ended in it. Until the spares are there, a put
+//!    leaves half of a young segment's room, and a delete a quarter ([`SegmentFile::part_for`]).
+//! 7. For each live segment the seq is known with which its records begin, so that a reader finds its place ([`Live`]).
+//! 8. When a file could not be made, [`Pool::prepare`] pauses ([`BackOff`]), because each attempt on a nearly full disk
+//!    writes up to a whole segment, only to unlink it again.
 //!
-//! Invariants: a file is flushed here only before it is live, for who learns that a flush of the log failed has to be the one that says what is durable (`Pool::grow`); no two
-//! live files have the same number; a put leaves two spares, a delete one ([`Claim`]), so that a full disk can
-//! still log a delete, and behind all deletes what allows a trim. A put that needs a spare makes the reserve before it
-//! takes one, and one in a young segment leaves as much of that.
+//! Invariants:
 //!
-//! Left to others: contents, and when a segment is needed no more.
+//! - A file is flushed here only before it is live, because the thread that learns of a failed flush of the log has to
+//!   be the one that reports what is durable (`Pool::grow`).
+//! - No two live files have the same number.
+//! - A put leaves two spares, a delete one ([`Claim`]). So a full disk can still log a delete and, behind all deletes,
+//!   the records that allow a trim.
+//! - A put that needs a spare makes the reserve before it takes one. A put in a young segment leaves as much of the
+//!   segment.
+//!
+//! Left to others: contents, and when a segment is no longer needed.
 
 mod file;
 mod found;
@@ -57,31 +66,32 @@ const SPARES: usize = Claim::Put.leaves() + 1;
 /// Most spares that are kept, however much was trimmed at once.
 const SPARES_MAX: u64 = 64;
 
-/// Bytes of one write that fills a file with zeros. The page cache keeps what one write brings in as one folio, and goes over all blocks of
-/// a folio each time a group is written into it and flushed: on ext4 (Linux 6.18) folios of 1 MiB cost each commit 4 to 5 µs of a
-/// processor, smaller ones in proportion less.
+/// Bytes of one write that fills a file with zeros. The page cache keeps the bytes of one write as one folio. Each time
+/// a group is written into the folio and flushed, the kernel goes over all of its blocks. On ext4 (Linux 6.18) folios
+/// of 1 MiB cost each commit 4 to 5 µs of a processor, smaller ones in proportion less.
 const ZERO_WRITE_BYTES: usize = 256 << 10;
 const ZERO_WRITES_PER_RUN: usize = 16;
 
-/// Bytes of the very first segment of a log, to begin with, and by how much it grows.
+/// Bytes of the very first segment of a log at the beginning, and the factor by which a short segment grows.
 const FIRST_ROOM: u64 = 64 << 10;
 const ROOM_GROWTH: u64 = 4;
-/// Bytes of one that the log is brought into when nobody writes any more.
+/// Bytes of a segment into which the log is moved once writing has stopped.
 pub const QUIET_ROOM: u64 = 1 << 20;
-/// From so many bytes of log for each flush on, the metadata that a flush has to write costs less than zeros would.
+/// From this many bytes of log per flush on, the metadata that a flush has to write costs less than zeros would.
 const BULK_BYTES_PER_FLUSH: u64 = 1 << 20;
 
-/// How much the log took of late for each flush.
+/// Bytes of log per flush of late.
 #[derive(Debug, Default)]
 struct Pace {
-    /// Bytes and flushes when it was looked at last.
+    /// Bytes and flushes at the last look.
     bytes: u64,
     flushes: u64,
     is_bulk: bool,
 }
 
 impl Pace {
-    /// Looks again where the log took enough since. Whether flushes are so rare that what they cost does not count.
+    /// Looks again once the log has taken enough since the last look. True when flushes are so rare that their cost
+    /// does not count.
     fn look(&mut self, bytes: u64, flushes: u64) -> bool {
         let taken = bytes - self.bytes;
         if taken >= BULK_BYTES_PER_FLUSH {
@@ -96,16 +106,16 @@ impl Pace {
 struct State {
     live: Live,
     spares: VecDeque<Arc<SegmentFile>>,
-    /// Indices of all files there are, or are being made.
+    /// Indices of all files that exist or are being made.
     indices: BTreeSet<u64>,
-    /// How many segments a trim recycles: the largest of late, forgotten by an eighth at each trim.
+    /// Segments that a trim recycles: the largest recent count, which decays by an eighth at each trim.
     demand: u64,
     back_off: BackOff,
     pace: Pace,
 }
 
 impl State {
-    /// Takes out the spares beyond what is grown into before the next trim, and the reserve.
+    /// Takes out the spares beyond the reserve and those that the log grows into before the next trim.
     fn take_excess(&mut self) -> Vec<Arc<SegmentFile>> {
         let demand = usize::try_from(self.demand.min(SPARES_MAX)).expect("a small number");
         let keep = SPARES.max(demand + Claim::Put.leaves());
@@ -114,7 +124,7 @@ impl State {
     }
 }
 
-/// All segment files of a log that can be written.
+/// All segment files of a log that is open for writing.
 #[derive(Debug)]
 pub(crate) struct Pool {
     store: FileStore,
@@ -122,13 +132,13 @@ pub(crate) struct Pool {
     counters: Arc<Counters>,
     failure: Arc<Sticky>,
     state: Mutex<State>,
-    /// Held while files are made, so that many callers in need of one make one.
+    /// Held while files are made, so that many callers in need of one file make only one.
     making: Mutex<()>,
 }
 
 impl Pool {
-    /// Takes over the files of a log: those of the segments that hold it, and all others as spares. Of these, files that are too
-    /// short to be used are removed.
+    /// Takes over the files of a log: the live segments, and all other files as spares. Spares that are too short for
+    /// use are removed.
     pub(crate) fn adopt(
         store: FileStore, geometry: Geometry, counters: Arc<Counters>, failure: Arc<Sticky>, found: Vec<Found>,
         live: Live,
@@ -174,8 +184,8 @@ impl Pool {
         self.state.lock().spares.len()
     }
 
-    /// Makes a spare live as segment `number`, whose records begin with `first_seq`. None when there are no more than the claim leaves to
-    /// others ([`Pool::make_spares`]).
+    /// Makes a spare live as segment `number`, whose records begin with `first_seq`. None when there are no more spares
+    /// than the claim leaves to others ([`Pool::make_spares`]).
     pub(crate) fn take(&self, number: u64, claim: Claim, first_seq: u64) -> Option<Arc<SegmentFile>> {
         let mut state = self.state.lock();
         if state.spares.len() <= claim.leaves() {
@@ -186,8 +196,8 @@ impl Pool {
         Some(segment)
     }
 
-    /// The log was opened and goes on in segment `number`, which is young where it is short; and where it is all there is of the log, and a full disk may give no reserve: then deletes have a part of it
-    /// for themselves.
+    /// The opened log goes on in segment `number`. A short segment counts as young. So does the only segment of a log
+    /// without spares, because a full disk may give no reserve; deletes then have a part of the segment for themselves.
     pub(crate) fn go_on_in(&self, number: u64, segment: &SegmentFile) {
         let is_alone = self.spares() == 0 && self.first_live() == Some(number);
         if is_alone || !segment.is_whole(self.geometry.segment_bytes()) {
@@ -195,7 +205,7 @@ impl Pool {
         }
     }
 
-    /// Makes the spares that a log with this end should have ready. During a pause after a failure nothing.
+    /// Makes the spares that a log with this end should have ready. Does nothing during the pause after a failure.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
@@ -218,13 +228,13 @@ impl Pool {
         made
     }
 
-    /// Whether the segment in which the log ends is to be longer soon: half of what a put may fill is.
+    /// Whether the segment in which the log ends should grow soon: half of the room open to a put is filled.
     fn is_short(&self, segment: &SegmentFile, end: Lsn) -> bool {
         let (room, most) = (segment.room(), self.geometry.segment_bytes());
         room < most && self.geometry.offset(end) as u64 >= segment.room_for(Claim::Put, most) / 2
     }
 
-    /// Makes the segment in which the log ends so long that so many bytes from its end on are its own, or as long as any.
+    /// Grows the segment in which the log ends until it has `bytes` of room behind the end, or is as long as any.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
@@ -237,7 +247,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Spares to hold ready when the log ends at `end`, in this segment.
+    /// Spares to hold ready when the log ends at `end`, in the segment `last`.
     fn spares_ready(&self, last: Option<&Arc<SegmentFile>>, end: Lsn) -> usize {
         if !last.is_some_and(|last| last.is_young()) {
             return SPARES;
@@ -261,7 +271,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Sees to it that the log can go on where it could not for want of that.
+    /// Makes the spares, or the room, that an append lacked.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
@@ -272,7 +282,8 @@ impl Pool {
         }
     }
 
-    /// The file of segment `number`, in which nothing is written yet: a spare, one that is made, or where there is no room for that a young one.
+    /// The file of segment `number`, in which nothing is written yet: a spare, a new file, or a young one where a whole
+    /// segment does not fit on the disk.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
@@ -292,7 +303,8 @@ impl Pool {
         }
     }
 
-    /// Makes the file of a log of which nothing is written yet. Its zeros are durable with the first flush of the log, and its entry when the caller has synced directories.
+    /// Makes the file of a log in which nothing is written yet. Its zeros are durable with the first flush of the log,
+    /// its entry once the caller has synced directories.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
@@ -303,7 +315,8 @@ impl Pool {
         Ok(segment)
     }
 
-    /// Whether the segment that the log ends in and the spares take more than `most` bytes, and a young one would take less.
+    /// Whether the segment in which the log ends and the spares take more than `most` bytes, and a young segment would
+    /// take less.
     pub(crate) fn is_beyond(&self, end: Lsn, most: u64) -> bool {
         let state = self.state.lock();
         let last = state.live.file(self.geometry.number(end)).map_or(0, |last| last.room());
@@ -311,8 +324,8 @@ impl Pool {
         last + state.spares.len() as u64 * bytes > most && QUIET_ROOM.min(most) < bytes
     }
 
-    /// A young segment for the log to be brought into, where the one that it ends in and the spares take more than `most` bytes: a spare that was cut, or a file that is made. None where they
-    /// take less, or there is no room for it.
+    /// A young segment for the log to move into: a spare that was cut, or a new file. None unless the segment in which
+    /// the log ends and the spares take more than `most` bytes, and where the disk has no room for the file.
     pub(crate) fn young(&self, end: Lsn, most: u64) -> Result<Option<Arc<SegmentFile>>> {
         let _turn = self.making.lock();
         if !self.is_beyond(end, most) {
@@ -336,20 +349,21 @@ impl Pool {
         Ok(Some(spare))
     }
 
-    /// A young segment is live from now on.
+    /// Makes a young segment live.
     pub(crate) fn enlist(&self, number: u64, segment: &Arc<SegmentFile>, first_seq: u64) {
         self.state.lock().live.insert(number, Arc::clone(segment), first_seq);
     }
 
-    /// A young segment is not used.
+    /// Removes a young segment that was not used.
     pub(crate) fn discard(&self, segment: Arc<SegmentFile>) -> Result<()> {
         self.remove(vec![segment])
     }
 
-    /// Makes a segment longer that has no more than `room`, unless it is as long as any.
+    /// Grows a segment that has no more than `room`, unless it is as long as any.
     ///
-    /// The new bytes are durable with the next flush of the log, and not flushed here. A failed flush forgets groups that were written before, and the system tells only
-    /// one of those who flush a file at a time: another would acknowledge what is lost.
+    /// The new bytes are not flushed here; they are durable with the next flush of the log. A failed flush drops groups
+    /// written before it, and the system reports the failure to only one of the threads that flush the file. A flush
+    /// here could take that report, and another thread would acknowledge lost groups.
     fn grow(&self, segment: &SegmentFile, room: u64) -> Result<()> {
         let _turn = self.making.lock();
         let (now, most) = (segment.room(), self.geometry.segment_bytes());
@@ -358,7 +372,7 @@ impl Pool {
         }
         let grown = (now.max(FIRST_ROOM) * ROOM_GROWTH).min(most);
         if let Err(error) = self.fill(&segment.file, now, grown) {
-            // What was written of it is room that others may lack.
+            // The part already written takes room that others may lack.
             if let Err(cut) = segment.file.set_len(now) {
                 tracing::warn!(error = %cut, "room of a segment that could not be completed stays behind");
             }
@@ -385,7 +399,7 @@ impl Pool {
         };
         let made = self.make_at(index, bytes, flush);
         if made.is_err() {
-            // What remains is found to be too short, or spare, when the log is opened next.
+            // The rest is found too short, or spare, at the next opening.
             if let Err(error) = self.store.release(&file_name(index)) {
                 tracing::warn!(%error, index, "a segment file that could not be completed stays behind");
             }
@@ -396,7 +410,7 @@ impl Pool {
         Ok(SegmentFile::new(index, file, bytes, is_young))
     }
 
-    /// With `flush` the file and its entry are durable.
+    /// With `flush` the file and its entry are durable on return.
     fn make_at(&self, index: u64, bytes: u64, flush: bool) -> Result<File> {
         let name = file_name(index);
         let file = match self.store.create(StreamKind::Wal, &name, false) {
@@ -428,7 +442,8 @@ impl Pool {
 
     fn full(&self, error: Error) -> Error {
         let (Error::Io(cause) | Error::Space(space::Error::Io(cause))) = &error else { return error };
-        // A file that could not be flushed was a new one: it is gone, and the next one is another. A directory stays, and is not synced again.
+        // A file whose flush failed was new: it is gone, and the next one is another file. A directory stays, and is
+        // not synced again.
         let is_directory = matches!(cause, psync::Error::Path { .. }) && cause.is_flush_failure();
         if !cause.is_disk_full() || is_directory {
             return error;
@@ -460,7 +475,7 @@ impl Pool {
         self.remove(excess)
     }
 
-    /// Nobody writes now, and the log ends here: keeps the spares that are to be there in any case.
+    /// Keeps only the minimum of spares, because writing has stopped and the log ends at `end`.
     pub(crate) fn rest(&self, end: Lsn) -> Result<()> {
         let excess = {
             let mut state = self.state.lock();

@@ -1,10 +1,15 @@
 //! Making a recovered log durable.
 //!
-//! What replay accepted beyond the known durable position was read from the page cache, and may not be on the device. A flush alone
-//! does not bring it there: after a flush that failed in an earlier life, the system may hold the pages as clean. So they
-//! are read, checked once more, written again as they are, and then flushed.
+//! Replay read the accepted part of the log beyond the known durable position from the page cache; that part may not be
+//! on the device. A flush alone does not bring the pages there: after a failed flush in an earlier life, the system may
+//! hold them as clean. Settling therefore takes these steps:
 //!
-//! Invariant: when this returns without an error, everything below the end of the accepted log is on stable storage.
+//! 1. read the part;
+//! 2. check that part once more;
+//! 3. write the same bytes again;
+//! 4. flush.
+//!
+//! Invariant: after a return without an error, everything below the end of the accepted log is on stable storage.
 
 use psync::{Buffer, File, Psync, Request};
 
@@ -21,7 +26,7 @@ pub(crate) fn settle(
 ) -> Result<()> {
     let mut files = companions;
     for (number, file) in scanner.segments(geometry.number(durable)..=geometry.number(end)) {
-        // A segment of which nothing is known durable has a header of which nothing is known either.
+        // In a segment without a known durable part, the header is not known to be durable either.
         let from = if durable <= geometry.first(number) { geometry.base(number) } else { durable };
         let to = end.min(geometry.base(number + 1));
         let length = usize::try_from(to.0.saturating_sub(from.0)).expect("at most a segment");

@@ -1,9 +1,10 @@
 //! The second pass of an opening: records are shown to the caller.
 //!
-//! 1. A group is shown while the rest of the chain is checked, out of the memory that it was checked in. Should damage be found behind it, the opening fails,
-//!    and nothing was written.
-//! 2. Where it matters to the caller whether it was durable, and that is not known yet, it waits until all statements about that are, and so do those behind it. Where they are more than
-//!    so many bytes as [`WAITING_MAX`] windows have they are not kept, but read again.
+//! 1. A group is shown while the rest of the chain is checked, out of the memory in which the group was checked. Should
+//!    damage be found behind the group, the opening fails, and nothing was written.
+//! 2. If the caller must know whether a group was durable, and that is not known yet, the group and those behind it
+//!    wait until all statements about durability are read. When the waiting groups exceed the bytes of [`WAITING_MAX`]
+//!    windows, they are not kept, but read again.
 //! 3. The caller may end the log at a group that is not known durable and refers to something that the crash took.
 
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ use crate::replay::{Replayer, damage};
 use crate::scan::{ChainEnd, Scanner, window_bytes};
 use crate::{Error, Group, Lsn, Replayed, Verdict};
 
-/// Windows that are kept until it is known what was durable.
+/// Windows that are kept until the durable position is known.
 const WAITING_MAX: usize = 16;
 
 /// Shows the records from `start` on.
@@ -26,15 +27,15 @@ pub(crate) struct Shower<'r, E> {
     start: Lsn,
     /// The log is known to have been durable up to here.
     durable: Lsn,
-    /// And no further.
+    /// Whether the durable position is final.
     knows_all: bool,
     replayer: Replayer<'r, E>,
     waiting: VecDeque<Checked>,
-    /// Whether something was not kept.
+    /// Whether some windows were not kept.
     reads_again: bool,
     /// Behind the last group that was accepted.
     end: ChainEnd,
-    /// Whether the group there, which was not, is known durable.
+    /// Whether the group at `end`, if the caller refused that group, is known durable.
     refused: Option<bool>,
     groups: u64,
     records: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Shower<'r, E> {
 }
 
 impl<'r, E: From<Error>> Shower<'r, E> {
-    /// One that begins with segment `first`, of a log that is known durable up to `durable`.
+    /// A shower that begins with segment `first`, of a log that is known durable up to `durable`.
     pub(crate) fn new(geometry: Geometry, first: u64, start: Lsn, durable: Lsn, replayer: Replayer<'r, E>) -> Self {
         let end = ChainEnd::before(geometry.first(first));
         Self {
@@ -61,7 +62,7 @@ impl<'r, E: From<Error>> Shower<'r, E> {
         }
     }
 
-    /// Shows what can be shown by now.
+    /// Shows the groups that can be shown by now.
     pub(crate) fn take(&mut self, checked: Checked) -> Result<(), E> {
         self.durable = self.durable.max(checked.durable);
         if !self.reads_again {
@@ -92,7 +93,7 @@ impl<'r, E: From<Error>> Shower<'r, E> {
         Ok(())
     }
 
-    /// Shows a group, and goes on behind it if it is accepted.
+    /// Shows a group, and moves the end behind the group if the caller accepts.
     fn show(&mut self, whole: &WholeGroup<'_>) -> Result<bool, E> {
         let lsn = whole.header.lsn;
         let end = Lsn(lsn.0 + u64::from(whole.header.length));
@@ -100,7 +101,7 @@ impl<'r, E: From<Error>> Shower<'r, E> {
         if begins {
             records.skip_before(self.start);
         }
-        // A group is written whole before a flush that counts for any of it begins.
+        // A group is written whole before a flush that counts for any part of the group begins.
         let durable = (lsn < self.durable || self.knows_all).then_some(lsn < self.durable);
         let group = Group { lsn, end, epoch: whole.header.epoch, durable, records };
         if !group.records.is_empty() {
@@ -125,7 +126,8 @@ impl<'r, E: From<Error>> Shower<'r, E> {
         Ok(true)
     }
 
-    /// Shows the rest of a chain that ends at `chain`, and is known durable up to `durable`. What was accepted, and the seq behind it.
+    /// Shows the rest of a chain that ends at `chain`, and is known durable up to `durable`. Returns the accepted log,
+    /// and the seq behind its last one.
     pub(crate) fn finish(
         mut self, store: &FileStore, scanner: &mut Scanner<'_>, chain: &ChainEnd, durable: Lsn,
     ) -> Result<(Replayed, u64), E> {

@@ -1,20 +1,27 @@
-//! One slot of the consolidation array: records of several threads that take log space in one step and are copied in parallel.
+//! One slot of the consolidation array: records of several threads that take log space in one step and are copied in
+//! parallel.
 //!
 //! A life of a slot:
 //!
-//! 1. *Free*, until somebody who holds the lock on the log's end opens it.
-//! 2. *Open*: threads join by compare-and-swap of the state word, which gives each its place: an index, and an offset in words. The
-//!    first is the leader.
-//! 3. *Closed* by the leader, which swaps the state word and so learns who joined. It takes log space for all, and publishes where.
-//! 4. Members copy their records to their offsets, without a lock, and leave. The last one out empties the slot, seals the group, and
-//!    frees the slot.
+//! 1. *Free*, until a thread that holds the lock on the log's end opens the slot.
+//! 2. *Open*: threads join by compare-and-swap of the state word. The swap gives each thread its place: an index, and
+//!    an offset in words. The first member is the leader.
+//! 3. *Closed* by the leader, whose swap of the state word returns the members. The leader takes log space for all, and
+//!    publishes the position.
+//! 4. Members copy their records to their offsets, without a lock, and leave. The last member to leave empties and
+//!    frees the slot, and then seals the group.
 //!
-//! Invariants: places do not overlap, and fill the slot from its beginning without a gap; nobody joins a slot that is not open, for
-//! the state word has the slot's generation and a stale one never compares equal; a slot is free again only when everyone left it, so
-//! what one life publishes is not seen in the next. All members have the same claim.
+//! Invariants:
 //!
-//! The buffer is a row of atomic words, since members write different words of it at the same time: records begin at multiples
-//! of 8. Each member's stores come before its leaving (`remaining`, release), and the last one out reads after it (acquire).
+//! - Places do not overlap, and fill the slot from its beginning without a gap.
+//! - No thread joins a slot that is not open, because the state word holds the slot's generation and a stale word never
+//!   compares equal.
+//! - A slot is free again only when every member has left, so an outcome published in one life is not seen in the next.
+//! - All members have the same claim.
+//!
+//! The buffer is a row of atomic words, because members write different words of the slot at the same time; records
+//! begin at multiples of 8. Each member's stores come before its leaving (`remaining`, release), and the last member
+//! reads after that (acquire).
 
 use crate::format::{ALIGNMENT, RECORD_HEADER, record_header, record_space};
 use crate::space::NewRecord;
@@ -25,8 +32,8 @@ use sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, spin_loop};
 pub(crate) const SLOT_BYTES_MAX: usize = 64 << 10;
 /// Most members of a slot.
 const MEMBERS_MAX: u64 = (1 << MEMBER_BITS) - 1;
-/// Looks at what the leader publishes before a member goes to sleep. Few: on a machine with fewer cores than members the leader may
-/// be the one that waits for a core. In a model each look is a turn.
+/// Looks at the published outcome before a member goes to sleep. They are few, because on a machine with fewer cores
+/// than members the leader may be waiting for a core. In a model each look is a turn.
 const SPINS: u32 = if cfg!(feature = "shuttle") { 1 } else { 64 };
 
 const STATUS_BITS: u32 = 2;
@@ -41,7 +48,7 @@ const CLOSED: u64 = 2;
 const _: () = assert!(SLOT_BYTES_MAX / ALIGNMENT < 1 << WORD_BITS, "the words of a slot fit the state word");
 const _: () = assert!(STATUS_BITS + CLAIM_BITS + MEMBER_BITS + WORD_BITS == 32, "the generation has the upper half");
 
-/// The state word, taken apart.
+/// The state word, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     status: u64,
@@ -76,39 +83,39 @@ impl State {
 /// A member's place in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Members before it: its seq less the group's first.
+    /// Members before this one: the member's seq less the group's first.
     pub(crate) index: u32,
-    /// Words of records before its own.
+    /// Words of records before this member's.
     pub(crate) word: usize,
 }
 
 impl Place {
-    /// Whether it has to take log space for all.
+    /// Whether this member is the leader, which takes log space for all.
     pub(crate) fn leads(self) -> bool {
         self.index == 0
     }
 
-    /// Bytes of records before its own.
+    /// Bytes of records before this member's.
     pub(crate) fn offset(self) -> usize {
         self.word * ALIGNMENT
     }
 }
 
-/// Who was in a slot when it was closed.
+/// The members of a slot when it was closed, and the bytes of their records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Joined {
     pub(crate) members: u32,
     pub(crate) bytes: usize,
 }
 
-/// One slot. `G` is what its leader publishes: where its group is.
+/// One slot. Its leader publishes a `G`: the position of the group.
 #[derive(Debug)]
 pub(crate) struct Slot<G> {
     state: AtomicU64,
     words: Box<[AtomicU64]>,
     /// Members of the closed slot that have not left.
     remaining: AtomicU32,
-    /// Counts what was published, so that members can look before they sleep.
+    /// 1 once an outcome is published, so that members can look before they sleep.
     published: AtomicU32,
     outcome: Mutex<Option<Result<G>>>,
     known: Condvar,
@@ -128,7 +135,7 @@ impl<G: Clone> Slot<G> {
         }
     }
 
-    /// Opens it, if it is free. With the lock on the log's end held.
+    /// Opens the slot if it is free. The caller holds the lock on the log's end.
     pub(crate) fn open(&self) -> bool {
         let word = self.state.load(Ordering::Acquire);
         let state = State::unpack(word);
@@ -137,10 +144,12 @@ impl<G: Clone> Slot<G> {
             && self.state.compare_exchange(word, opened.pack(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Joins it with a record of so much space: none if it is not open, has no room, or has members of another claim.
+    /// Joins the slot with a record of so much space. None if the slot is not open, has no room, or has members of
+    /// another claim.
     pub(crate) fn join(&self, space: usize, claim: Claim) -> Option<Place> {
         let mut word = self.state.load(Ordering::Acquire);
-        // Each turn another thread has joined or closed it: at most as many as it takes members.
+        // In each turn but the last another thread has joined or closed the slot, so turns are at most as many as
+        // members fit.
         loop {
             let state = State::unpack(word);
             let words = state.words + (space / ALIGNMENT) as u64;
@@ -160,9 +169,9 @@ impl<G: Clone> Slot<G> {
         }
     }
 
-    /// Lets nobody in any more, and says who is. By the leader.
+    /// Closes the slot to further members, and returns the members. Called by the leader.
     pub(crate) fn close(&self) -> Joined {
-        // Joins race with this, so the members are those whom the last successful exchange saw.
+        // Joins race with the closing, so the members are those of the last successful exchange.
         let mut word = self.state.load(Ordering::Acquire);
         loop {
             let state = State::unpack(word);
@@ -171,7 +180,7 @@ impl<G: Clone> Slot<G> {
             match self.state.compare_exchange_weak(word, closed.pack(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     let members = u32::try_from(state.members).expect("12 bits");
-                    // Nobody leaves before the outcome is published, which comes after this.
+                    // No member leaves before the outcome is published, which comes after this store.
                     self.remaining.store(members, Ordering::Release);
                     let bytes = usize::try_from(state.words).expect("16 bits") * ALIGNMENT;
                     return Joined { members, bytes };
@@ -181,7 +190,7 @@ impl<G: Clone> Slot<G> {
         }
     }
 
-    /// Tells the members where their group is, or why there is none. By the leader.
+    /// Publishes to the members where their group is, or why there is none. Called by the leader.
     pub(crate) fn publish(&self, outcome: Result<G>) {
         let mut published = self.outcome.lock();
         *published = Some(outcome);
@@ -194,7 +203,7 @@ impl<G: Clone> Slot<G> {
         }
     }
 
-    /// Waits for what the leader publishes.
+    /// Waits for the outcome that the leader publishes.
     pub(crate) fn outcome(&self) -> Result<G> {
         for _ in 0..SPINS {
             if self.published.load(Ordering::Acquire) == 1 {
@@ -224,12 +233,12 @@ impl<G: Clone> Slot<G> {
         out.finish();
     }
 
-    /// A member goes. True for the last one, which has to [`Slot::empty`] the slot.
+    /// A member leaves. True for the last one, which has to [`Slot::empty`] the slot.
     pub(crate) fn leave(&self) -> bool {
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Appends the records to `bytes`, and frees the slot for its next life. By the last one out.
+    /// Appends the records to `bytes`, and frees the slot for its next life. Called by the last member to leave.
     pub(crate) fn empty(&self, joined: Joined, bytes: &mut Vec<u8>) {
         for word in &self.words[..joined.bytes / ALIGNMENT] {
             bytes.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
@@ -237,7 +246,7 @@ impl<G: Clone> Slot<G> {
         self.free();
     }
 
-    /// Frees the slot for its next life. By the last one out.
+    /// Frees the slot for its next life. Called by the last member to leave.
     pub(crate) fn free(&self) {
         *self.outcome.lock() = None;
         self.published.store(0, Ordering::Relaxed);
@@ -260,7 +269,7 @@ impl Words<'_> {
         for chunk in whole {
             let value = u64::from_le_bytes(*chunk);
             self.store(self.partial | value << self.bits);
-            // In two steps, for a shift by all 64 bits is none.
+            // Two shifts, because a shift by all 64 bits would overflow.
             self.partial = value >> (63 - self.bits) >> 1;
         }
         for byte in rest {

@@ -1,4 +1,5 @@
-//! Slots of the log, driven by hand: what threads do in some order, one step after the other, on a disk that loses power.
+//! Slots of the log, driven by hand: the steps of several threads in some order, one after the other, on a disk that
+//! loses power.
 
 #[path = "../tests/common/seeds.rs"]
 mod seeds;
@@ -120,7 +121,7 @@ fn a_group_being_copied_holds_the_writer_back_and_nothing_else() {
     log(&wal).lead(members[0].seat, Claim::Put);
     let behind = wal.append(1, &[b"behind"], true, Claim::Put).expect("it is appended");
     assert_eq!(behind.seq, first.seq + 3, "members have their seqs");
-    // Another slot is open meanwhile, and what is in front of the group can be made durable.
+    // Another slot is open meanwhile, and the groups in front of this one can be made durable.
     assert!(Member::join(&wal, vec![2; 9], Claim::Put).expect("it joins").seat.place.leads());
     wal.flush_through(first.end).expect("it is flushed");
     assert_eq!(wal.durable(), first.end);
@@ -167,7 +168,7 @@ fn a_leader_without_a_segment_tells_everyone_and_deletes_have_their_own() {
         log(&wal).lead(members[0].seat, claim);
         members.iter().map(|member| member.copy(&wal)).collect::<Vec<_>>()
     };
-    // More often than there are slots: each is used again.
+    // More rounds than there are slots, so each slot is used again.
     for _ in 0..40 {
         assert!(slot(Claim::Put).iter().all(|result| matches!(result, Err(Error::Full { .. }))));
     }
@@ -220,14 +221,14 @@ impl Random {
     }
 }
 
-/// Several threads' worth of slots over several lives of a log.
+/// The slots of several threads over several lives of a log.
 #[derive(Default)]
 struct Run {
     /// Members of the open slot.
     joining: Vec<Member>,
-    /// Members that have space and did not copy, and the positions of their groups.
+    /// Members that have space and have not copied, and the positions of their groups.
     copying: Vec<(Member, Lsn)>,
-    /// What has space, by position, with its end.
+    /// Records that have space, by position, with their ends.
     sent: Vec<(Shown, Lsn)>,
     promised: Lsn,
     start: Lsn,
@@ -269,7 +270,7 @@ impl Run {
         Ok(())
     }
 
-    /// The leader of the open slot gets the end of the log.
+    /// The leader of the open slot takes space at the end of the log.
     fn lead(&mut self, wal: &Wal) -> Result<()> {
         let Some(leader) = self.joining.first() else { return Ok(()) };
         log(wal).lead(leader.seat, Claim::Put);
@@ -290,7 +291,7 @@ impl Run {
         if ends.is_empty() { wal.written() } else { ends[random.below(ends.len())] }
     }
 
-    /// What is before some durable record is needed no more.
+    /// Trims the log before some durable record.
     fn checkpoint(&mut self, wal: &Wal, random: &mut Random) -> Result<()> {
         let durable = wal.durable();
         let ends: Vec<Lsn> = self.sent.iter().map(|(_, end)| *end).filter(|end| *end <= durable).collect();
@@ -301,7 +302,7 @@ impl Run {
         Ok(())
     }
 
-    /// Compares what replay showed, and forgets what is lost.
+    /// Compares the replayed records with those sent, and forgets the lost ones.
     fn check(&mut self, shown: &[Shown]) {
         let before = self.sent.iter().filter(|((lsn, ..), _)| *lsn < self.start);
         self.next_seq = before.map(|((_, seq, _), _)| seq + 1).max().unwrap_or(0).max(self.next_seq);
@@ -315,14 +316,14 @@ impl Run {
         (self.joining, self.copying) = (Vec::new(), Vec::new());
     }
 
-    /// Records of slots that were appended.
+    /// Runs eight lives of a log. Returns how many records of slots were appended.
     fn lives(seed: u64) -> u64 {
         let mut consolidated = 0;
         let disk = SimDisk::new(seed);
         let mut random = Random(seed);
         let mut run = Self::default();
         for epoch in 1..=8 {
-            // The last life has power.
+            // The last life does not lose power.
             if epoch < 8 {
                 disk.crash_after(random.below(80) as u64);
             }

@@ -1,20 +1,24 @@
-//! The end of the log: space, seqs, and what is not written yet.
+//! The end of the log: space, seqs, and the bytes that are not written yet.
 //!
-//! 1. A thread that has the end for itself takes space there, and the next seq if asked, and copies its record: one step under one
-//!    lock. Such records gather in the open group.
-//! 2. The leader of a slot takes space for a whole group, and the seqs of its members, in one step too; the bytes come later
-//!    ([`Reserved`]), without the lock.
-//! 3. Space that is not written yet is a row of [`Piece`]s without a gap: batches of copied records, which do not cross segments, and
+//! 1. A direct append takes space at the end of the log, and the next seq if asked, and copies its record: one step
+//!    under one lock. Such records gather in the open group.
+//! 2. The leader of a slot takes space for a whole group, and the seqs of its members, in one step too. The bytes come
+//!    later ([`Reserved`]), without the lock.
+//! 3. Unwritten space is a row of [`Piece`]s without a gap: batches of copied records, which do not cross segments, and
 //!    reserved groups.
-//! 4. When a record or a group does not fit into the rest of the segment, the open group is closed, a pad marks the rest as unused, and
-//!    it goes into the next segment.
-//! 5. The writer takes pieces from the front, up to the first whose bytes are not there yet, which closes the open group if it gets that
-//!    far, and seals outside the lock.
+//! 4. A record or a group that does not fit into the rest of the segment goes into the next one. The open group is
+//!    closed, and a pad marks the rest as unused if a group header fits there.
+//! 5. The writer takes pieces from the front, up to the first whose bytes are missing, and seals them outside the lock.
+//!    A writer that gets as far as the open group closes that group.
 //!
-//! Invariants: the order of seqs is the order of positions; what is taken has no hole; when something is not let in for want of spare
-//! segments, nothing has changed; the segment that the log ends in is filled only by records whose claim would have let them enter it.
+//! Invariants:
 //!
-//! Left to others: files, writing, and what a record means.
+//! - The order of seqs is the order of positions.
+//! - The space taken has no hole.
+//! - When a record is refused for want of spare segments, nothing has changed.
+//! - The segment in which the log ends is filled only by records whose claim would have let them enter that segment.
+//!
+//! Left to others: files, writing, and the meaning of records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +31,7 @@ use crate::slot::{Joined, Place};
 use crate::{Claim, Lsn, Position};
 use sync::{AtomicU32, Mutex, Ordering};
 
-/// Most bytes that a batch has room for before it needs it.
+/// Most bytes that a batch allocates before it needs them.
 const ROOM_BYTES_MAX: usize = 64 << 10;
 
 /// A record to append.
@@ -39,7 +43,7 @@ pub(crate) struct NewRecord<'a> {
     pub(crate) sequenced: bool,
 }
 
-/// A record was not let in: what must be there first.
+/// A record was refused; this must be made first.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     /// So many spare segments.
@@ -64,7 +68,7 @@ struct Span {
 pub(crate) struct Batch {
     pub(crate) number: u64,
     pub(crate) segment: Arc<SegmentFile>,
-    /// The segment's header has to be written too.
+    /// The segment's header must be written too.
     pub(crate) activate: bool,
     pub(crate) lsn: Lsn,
     pub(crate) bytes: Vec<u8>,
@@ -118,7 +122,7 @@ pub(crate) struct Reserved {
     pub(crate) lsn: Lsn,
     pub(crate) first_seq: u64,
     pub(crate) joined: Joined,
-    /// The sealed group, once it is there, until it is written.
+    /// The sealed group, between its completion and its writing.
     bytes: Mutex<Option<Vec<u8>>>,
     /// Members that asked to be durable.
     asked: AtomicU32,
@@ -132,7 +136,8 @@ impl Reserved {
         Position { seq, lsn, end, group: Some(Arc::clone(self)) }
     }
 
-    /// What a member that wants to be durable asks for: the first one for all.
+    /// The wish of a member that wants to be durable: the first member to ask asks for the whole group, a later one for
+    /// its own record.
     pub(crate) fn wish(&self, end: Lsn) -> Wish {
         if self.asked.fetch_add(1, Ordering::Relaxed) == 0 {
             Wish::Group(Lsn(self.lsn.0 + self.space() as u64))
@@ -141,7 +146,7 @@ impl Reserved {
         }
     }
 
-    /// The bytes are there, from [`GROUP_HEADER`] on; seals them. The writer may take them from now on.
+    /// Takes the group's bytes, from [`GROUP_HEADER`] on, and seals them. From now on the writer may take them.
     pub(crate) fn fill(&self, mut bytes: Vec<u8>, database: &[u8; 16], epoch: u64, durable: Lsn) {
         let header = GroupHeader {
             kind: GroupType::Records,
@@ -162,14 +167,14 @@ impl Reserved {
     }
 }
 
-/// A stretch of the log that is not written yet, in one segment.
+/// An unwritten stretch of the log, in one segment.
 #[derive(Debug)]
 enum Piece {
     Copied(Batch),
     Reserved(Reservation),
 }
 
-/// A reserved group and where it goes.
+/// A reserved group and its segment.
 #[derive(Debug)]
 struct Reservation {
     number: u64,
@@ -186,7 +191,7 @@ impl Piece {
         }
     }
 
-    /// The bytes to write; the piece itself when they are not there yet.
+    /// The bytes to write, or the piece itself while its bytes are missing.
     fn into_batch(self) -> Result<Batch, Self> {
         match self {
             Self::Copied(batch) => Ok(batch),
@@ -207,24 +212,26 @@ pub(crate) struct Space {
     geometry: Geometry,
     number: u64,
     segment: Arc<SegmentFile>,
-    /// The least claim that the current segment is open to. A lesser one is let in when there are the spares that it leaves.
+    /// The least claim that the current segment is open to. A lesser claim is let in while there are as many spares as
+    /// that claim leaves.
     claim: Claim,
-    /// The header of the current segment is not taken for writing yet.
+    /// The header of the current segment was not taken for writing yet.
     activate: bool,
     end: Lsn,
     next_seq: u64,
     pieces: VecDeque<Piece>,
     pending: usize,
-    /// Bytes of the last batch that was taken: what the next one probably needs, and does not grow to under the lock.
+    /// Bytes of the last batch that was taken: the probable need of the next one, allocated at once so that the batch
+    /// does not grow under the lock.
     room: usize,
 }
 
 impl Space {
-    /// The log goes on at `end`, where a group can begin, in `segment`.
+    /// An end of the log at `end`, where a group can begin, in `segment`.
     pub(crate) fn new(geometry: Geometry, segment: Arc<SegmentFile>, activate: bool, end: Lsn, next_seq: u64) -> Self {
         assert_eq!(geometry.normal(end), end, "a group can begin there");
         let number = geometry.number(end);
-        // The first put looks whether the spares are there, if they are to be.
+        // The first put checks whether the spares exist, if any are required.
         let claim = Claim::Upkeep;
         Self { geometry, number, segment, claim, activate, end, next_seq, pieces: VecDeque::new(), pending: 0, room: 0 }
     }
@@ -239,24 +246,25 @@ impl Space {
         self.next_seq
     }
 
-    /// Bytes that no writer took yet.
+    /// Bytes that no writer has taken yet.
     pub(crate) fn pending(&self) -> usize {
         self.pending
     }
 
-    /// Whether a group without records has room here.
+    /// Whether the segment has room for a group without records.
     pub(crate) fn has_room_for_mark(&self) -> bool {
         self.rest() >= GROUP_HEADER && self.has_room(GROUP_HEADER, Claim::Upkeep).is_ok()
     }
 
-    /// Puts the group there that marks an opening of the log, or says how far it is durable.
+    /// Appends the group without records that marks an opening of the log, or states its durable position.
     pub(crate) fn push_opening(&mut self) {
         let first_seq = self.next_seq;
         self.batch().begin_group(GroupType::Opening, first_seq);
         self.grow(GROUP_HEADER);
     }
 
-    /// Ends the current segment and goes on in this one, with a group that says no more than that the log is there. False, and nothing was done, where there is no room for the pad.
+    /// Ends the current segment and goes on in `segment`, with a group without records. Returns false, and does
+    /// nothing, where the pad has no room.
     pub(crate) fn turn_over(&mut self, segment: &Arc<SegmentFile>, pool: &Pool) -> bool {
         if self.has_room(GROUP_HEADER.min(self.rest()), Claim::Upkeep).is_err() {
             return false;
@@ -268,8 +276,8 @@ impl Space {
         true
     }
 
-    /// Takes space for a record, and a seq, and copies it, going on in a segment of the pool if needed. An error says what
-    /// must be there first, and nothing has changed.
+    /// Takes space for a record, and a seq if asked, and copies the record, going on in a segment of the pool if
+    /// needed. On an error, which says what must be made first, nothing has changed.
     pub(crate) fn append(&mut self, record: &NewRecord<'_>, claim: Claim, pool: &Pool) -> Result<Position, Wanted> {
         let space = record_space(record.payload_len as usize);
         let open = matches!(self.pieces.back(), Some(Piece::Copied(batch)) if batch.group_is_open());
@@ -304,10 +312,10 @@ impl Space {
         Ok(reserved)
     }
 
-    /// Sees to it that there is so much space in the segment that the log ends in, for somebody with this claim.
+    /// Finds so much space for this claim: in the segment in which the log ends, or in the next one.
     fn admit(&mut self, space: usize, claim: Claim, pool: &Pool) -> Result<(), Wanted> {
         if space > self.rest() {
-            // The pad comes here still.
+            // The pad still goes into this segment.
             self.has_room(GROUP_HEADER.min(self.rest()), claim)?;
             let segment = pool.take(self.number + 1, claim, self.next_seq);
             let segment = segment.ok_or(Wanted::Spares(claim.leaves() + 1))?;
@@ -344,7 +352,7 @@ impl Space {
         self.grow(space);
     }
 
-    /// Hands over to the writer what is there from the front on, and the position behind it.
+    /// Hands over to the writer the complete pieces from the front on, and the position behind them.
     pub(crate) fn take(&mut self) -> (Vec<Batch>, Lsn) {
         let mut taken = Vec::with_capacity(self.pieces.len());
         while let Some(piece) = self.pieces.pop_front() {
@@ -368,7 +376,7 @@ impl Space {
         usize::try_from(rest).expect("a segment is at most 1 GiB")
     }
 
-    /// The batch that the end of the log is in.
+    /// The batch at the end of the log.
     fn batch(&mut self) -> &mut Batch {
         let goes_on = matches!(self.pieces.back(), Some(Piece::Copied(batch)) if batch.number == self.number);
         if !goes_on {

@@ -1,18 +1,18 @@
-//! Counts of what the log did since it was opened.
+//! Counts of the log since its opening.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What the log did since it was opened.
+/// Counts of the log since its opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Records appended.
     pub records: u64,
     /// Payload bytes appended.
     pub record_bytes: u64,
-    /// Of them, those whose thread had the end of the log for itself.
+    /// Records of threads that had the end of the log for themselves; part of `records`.
     pub direct_records: u64,
-    /// Of them, those that took their space together with others, in a slot.
+    /// Records that took their space together with others, in a slot; part of `records`.
     pub consolidated_records: u64,
     /// Slots that were closed; `consolidated_records` divided by this is the records per slot.
     pub slots: u64,
@@ -26,11 +26,11 @@ pub struct Stats {
     pub flush_requests: u64,
     /// Most calls that one flush served.
     pub flush_requests_max: u64,
-    /// How often a call had the sync lock.
+    /// Times that a call had the sync lock.
     pub sync_lock_acquisitions: u64,
-    /// Nanoseconds that these waited for it, in sum.
+    /// Nanoseconds that these calls waited for the sync lock, in sum.
     pub sync_lock_wait_ns: u64,
-    /// Nanoseconds that calls which flushed themselves took for it, in sum.
+    /// Nanoseconds that flushes took, in sum, of calls that flushed themselves.
     pub flush_ns: u64,
     /// Nanoseconds that calls waited for another's flush, without the lock, in sum.
     pub flush_wait_ns: u64,

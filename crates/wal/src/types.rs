@@ -13,8 +13,8 @@ pub use crate::format::{Record, Records};
 /// Size of a segment unless a database asks for another.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 16 << 20;
 
-/// A byte position in the endless log. Positions are multiples of 8; the first record is not at 0, for every segment begins
-/// with a header.
+/// A byte position in the endless log. Positions are multiples of 8. The first record is not at 0, because every
+/// segment begins with a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -24,7 +24,8 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// What a record is for, and so how far it may go into the spare segments that are left when a full disk allows no new one.
+/// The purpose of a record. On a full disk, which allows no new segment, the purpose says how far the record may go
+/// into the spare segments that are left.
 ///
 /// | spares left | may be entered by |
 /// |---|---|
@@ -32,19 +33,21 @@ impl fmt::Display for Lsn {
 /// | 2 | [`Claim::Delete`], [`Claim::Upkeep`] |
 /// | 1 | [`Claim::Upkeep`] |
 ///
-/// The rest of a segment belongs to those who could have entered it, so a put does not fill up what a delete was let into.
+/// The rest of a segment belongs to the claims that could have entered that segment, so a put does not fill up a
+/// segment that was entered for a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Claim {
-    /// It makes the database larger: it leaves at least two spare segments behind.
+    /// Records that make the database larger. A put leaves at least two spare segments.
     Put,
-    /// It makes the database smaller in the end, as deletes do: it leaves at least one spare segment behind.
+    /// Records that make the database smaller in the end, such as deletes. They leave at least one spare segment.
     Delete,
-    /// What has to be logged before the log can be trimmed, such as the ends of flushes and of tables: it may take the last.
+    /// Records that must be logged before the log can be trimmed, such as the ends of flushes and of tables. They may
+    /// take the last spare segment.
     Upkeep,
 }
 
 impl Claim {
-    /// Spare segments that are there for others.
+    /// Spare segments that are left to other claims.
     pub(crate) const fn leaves(self) -> usize {
         match self {
             Self::Put => 2,
@@ -54,23 +57,23 @@ impl Claim {
     }
 }
 
-/// Where an appended record is.
+/// The position of an appended record.
 #[derive(Clone, Debug)]
 pub struct Position {
-    /// Its sequence number; 0 when none was asked for.
+    /// The record's sequence number; 0 when none was asked for.
     pub seq: u64,
-    /// Where it begins; replay shows it under the same position.
+    /// Where the record begins; replay shows the record under the same position.
     pub lsn: Lsn,
-    /// Where it ends: what [`crate::Wal::flush_through`] takes.
+    /// Where the record ends: the argument for [`crate::Wal::flush_through`].
     pub end: Lsn,
-    /// The group that it shares with other records of a slot, if it does.
+    /// The group that the record shares with other records of a slot, if it was appended through one.
     pub(crate) group: Option<Arc<Reserved>>,
 }
 
 /// Files outside the log that records refer to, and that must be durable no later than the records.
 pub trait Companions: Send + Sync {
-    /// The files written since the last call. A file counts from the moment its write completed, and must be on the list
-    /// before the record that refers to it is appended.
+    /// The files written since the last call. A file counts from the moment its write completed, and must be on the
+    /// list before the record that refers to the file is appended.
     fn take_unflushed(&self) -> Vec<File>;
 }
 
@@ -90,28 +93,34 @@ pub struct Options {
     /// Size of a segment: a multiple of 4096 from 16 KiB to 1 GiB, the same for the life of the database.
     pub segment_bytes: u64,
     /// Number of this opening: larger than at any earlier opening, and durable before the log is opened. When
-    /// read-only the newest that is known, and only [`Options::clean_end`] is held against it.
+    /// read-only, the newest epoch that is known; then only [`Options::clean_end`] is compared with it.
     pub epoch: u64,
     /// Identity of the database.
     pub database: [u8; 16],
-    /// Records from here on are replayed: the checkpoint's position, durable when the checkpoint was written.
+    /// Replay begins here: the checkpoint's position, which was durable when the checkpoint was written.
     pub start: Lsn,
-    /// The segments from the one that holds this position on are kept, though replay begins later: they can be read ([`crate::Reader`]). They
-    /// were kept by every trim since ([`crate::Wal::trim_keeping`]). Without it nothing is kept but what replay needs.
+    /// The segments from the one that holds this position on are kept, though replay begins later, and can be read
+    /// ([`crate::Reader`]). Every trim since must have kept them ([`crate::Wal::trim_keeping`]). Without this option
+    /// only the segments that replay needs are kept.
     pub keep: Option<Lsn>,
     /// The log is known to be durable up to here, because the checkpoint says so.
     pub durable_floor: Lsn,
-    /// The log ends here: who had it open last has closed it, and nothing was written since. Then nothing of it is read, and nothing is replayed, unless a group
-    /// begins there of the epoch in which it was closed (the one before [`Options::epoch`], or that one when read-only) or of a later one: so an old mark hides nothing.
+    /// The log ends here, because its last user closed the log and nothing was written since. Nothing is then read or
+    /// replayed.
+    ///
+    /// Exception: a group begins here whose epoch is that of the closing or a later one. The epoch of the closing is
+    /// the one before [`Options::epoch`], or `epoch` itself when read-only. The log is then read as any other, so an
+    /// old mark hides nothing.
     pub clean_end: Option<Lsn>,
-    /// The first seq to give out is at least this. The checkpoint holds the seq behind its last one, for the records before
-    /// `start` may be gone.
+    /// A lower bound of the first seq to give out. The checkpoint holds the seq behind its last one, because the
+    /// records before `start` may be gone.
     pub next_seq: u64,
-    /// Replay only: nothing is written, nothing can be appended.
+    /// Replay only: nothing is written, and appends fail.
     pub read_only: bool,
     /// Which flushes serve which calls.
     pub flush_scheme: FlushScheme,
-    /// The caller makes directory entries durable before anything is appended, as part of what it creates.
+    /// The caller makes directory entries durable before the first append, together with the other files that the
+    /// caller creates.
     pub creates: bool,
 }
 
@@ -135,40 +144,43 @@ impl Options {
     }
 }
 
-/// What a replayer says to a group.
+/// The replayer's answer to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is applied.
+    /// The group is applied.
     Accept,
-    /// It is not whole: what it refers to is missing. Only for a group that is not known durable: the log ends before it.
+    /// The group refers to something that is missing. Allowed only for a group that is not known durable: the log ends
+    /// before the group.
     Tail,
-    /// It depends on whether the group was durable, which is not known yet: it is to be shown once more when that is.
+    /// The answer depends on whether the group was durable, which is not known yet. The group is shown once more when
+    /// that is known.
     Wait,
 }
 
 /// A whole group, as replay shows it.
 #[derive(Clone, Debug)]
 pub struct Group<'a> {
-    /// Where it begins.
+    /// Where the group begins.
     pub lsn: Lsn,
-    /// Where it ends.
+    /// Where the group ends.
     pub end: Lsn,
-    /// The opening that wrote it.
+    /// The opening that wrote the group.
     pub epoch: u64,
-    /// Whether it is known to have been durable: damage in it, or in what it refers to, is no torn tail then. None where that may still turn out.
+    /// Whether the group is known to have been durable. If so, damage in the group, or in data that its records refer
+    /// to, is not a torn tail. None while that is not known yet.
     pub durable: Option<bool>,
     pub(crate) records: Records<'a>,
 }
 
 impl<'a> Group<'a> {
-    /// Its records from [`Options::start`] on, in order.
+    /// The group's records from [`Options::start`] on, in order.
     #[must_use]
     pub fn records(&self) -> Records<'a> {
         self.records.clone()
     }
 }
 
-/// What replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
     /// Where the accepted log ends, and goes on.
@@ -181,10 +193,11 @@ pub struct Replayed {
     pub records: u64,
     /// Payload bytes of these records.
     pub bytes: u64,
-    /// The last seq that was given out before, as far as the log or the checkpoint tells; 0 when none.
+    /// The last seq given out before, as far as the log or the checkpoint tells; 0 when none.
     pub last_seq: u64,
-    /// Why the log ends there.
+    /// Why the log ends at `end`.
     pub tail: String,
-    /// Whether it had been closed ([`Options::clean_end`]): then it was not read, and the names of its files are on stable storage.
+    /// Whether the log had been closed ([`Options::clean_end`]). If so, the log was not read, and the names of its
+    /// files are on stable storage.
     pub closed: bool,
 }

@@ -1,11 +1,17 @@
 //! The log: open, write, flush, trim.
 //!
-//! Owns the order in which its parts meet: records are appended in `append`, groups are written by
-//! whoever has `write`'s turn, and made durable by whoever leads in `flush`.
+//! Owns the order in which the parts of the log meet:
 //!
-//! Invariants: a file is on the list of touched files before the position of what was written to it counts as written, so the
-//! flush that begins later includes it; a segment's header is written in the same batch as its first group; no write makes the kernel read what a recycled
-//! segment held before ([`written_with`]).
+//! 1. Records are appended in `append`.
+//! 2. Groups are written by the writer, the thread that has the turn of `write`.
+//! 3. Groups are made durable by the leader of a flush in `flush`.
+//!
+//! Invariants:
+//!
+//! - A file is on the list of touched files before its bytes count as written, so every flush that begins later
+//!   includes the file.
+//! - A segment's header is written in the same batch as its first group.
+//! - No write makes the kernel read the old bytes of a recycled segment ([`written_with`]).
 
 use std::mem;
 use std::sync::Arc;
@@ -30,17 +36,17 @@ use crate::write::Writer;
 use crate::{Claim, Companions, Error, Lsn, Options, Position, Replayed, Result, Stats};
 use sync::{AtomicU64, Mutex, Ordering};
 
-/// A write-ahead log. All of it may be used from many threads at once. Dropping it writes nothing: what was not flushed may
-/// be lost.
+/// A write-ahead log. All methods may be called from many threads at once. Dropping the log writes nothing: unflushed
+/// records may be lost.
 pub struct Wal {
     pub(crate) geometry: Geometry,
     pub(crate) replayed: Replayed,
     /// None when read-only.
     pub(crate) log: Option<Log>,
-    /// What it is read with.
+    /// For reading the log.
     pub(crate) psync: Psync,
     pub(crate) database: [u8; 16],
-    /// Its segments, when read-only.
+    /// The segments of a read-only log.
     pub(crate) still: Live,
 }
 
@@ -55,9 +61,9 @@ pub(crate) struct Log {
     pub(crate) failure: Arc<Sticky>,
     pub(crate) pool: Pool,
     pub(crate) space: Mutex<Space>,
-    /// Position behind the last record, for those who do not need the lock else.
+    /// Position behind the last record, for readers that need no lock otherwise.
     pub(crate) end: AtomicU64,
-    /// Where a recovery would begin to replay.
+    /// The position from which a recovery would replay.
     start: AtomicU64,
     pub(crate) array: Array<Arc<Reserved>>,
     pub(crate) writer: Writer,
@@ -75,14 +81,20 @@ pub(crate) struct Touched {
 }
 
 impl Wal {
-    /// Opens the log in `wal/` of a store, which is made if it is not there, and shows every group from [`Options::start`] on to
+    /// Opens the log in `wal/` of a store, which is made if missing. Shows every group from [`Options::start`] on to
     /// `replay`. Unless read-only, the accepted log is durable on return, with all `companions` that are unflushed by
-    /// then, and the log goes on where the accepted log ends.
+    /// then, and new records follow the accepted log.
     ///
     /// # Errors
-    /// Of the replayer; [`Error::Corrupt`] when something that was known durable is damaged; [`Error::Foreign`],
-    /// [`Error::NewerVersion`], [`Error::SegmentSize`], [`Error::EpochUsed`] when the files are not this log's;
-    /// [`Error::Full`] when a segment is needed and the disk is full; [`Error::Io`]. Nothing that was accepted is lost by it.
+    /// Errors of the replayer, and:
+    ///
+    /// - [`Error::Corrupt`] when a part that was known durable is damaged;
+    /// - [`Error::Foreign`], [`Error::NewerVersion`], [`Error::SegmentSize`], [`Error::EpochUsed`] when the files are
+    ///   not of this log;
+    /// - [`Error::Full`] when a segment is needed and the disk is full;
+    /// - [`Error::Io`].
+    ///
+    /// No accepted record is lost by an error.
     pub fn open<E: From<Error>>(
         store: &FileStore, options: &Options, companions: Arc<dyn Companions>, replay: Replayer<'_, E>,
     ) -> std::result::Result<(Self, Replayed), E> {
@@ -97,13 +109,13 @@ impl Wal {
         Ok((Self { geometry, replayed: replayed.clone(), log, psync, database, still }, replayed))
     }
 
-    /// Appends a record of a kind of the caller's (not 0), its payload gathered from parts, and gives it the next seq if it is to
-    /// be `sequenced`. It is in memory only until it is written or flushed; calls that come after it in the
-    /// log are written no earlier. On a full disk, `claim` says how far it may go into the segments that are left.
+    /// Appends a record of a kind of the caller's (not 0), its payload gathered from parts. A `sequenced` record gets
+    /// the next seq. The record is in memory only until a write or a flush; records appended by later calls are written
+    /// no earlier. On a full disk, `claim` says how far the record may go into the segments that are left.
     ///
     /// # Errors
-    /// [`Error::Full`]: nothing was appended, and the log is as good as before. Each call tries to make the segment that it
-    /// lacks, however short ago another failed. [`Error::RecordTooLarge`], [`Error::ReadOnly`],
+    /// [`Error::Full`]: nothing was appended, and the log is as good as before. Each call tries to make the missing
+    /// segment, however short ago another attempt failed. [`Error::RecordTooLarge`], [`Error::ReadOnly`],
     /// [`Error::Failed`].
     ///
     /// # Panics
@@ -112,12 +124,13 @@ impl Wal {
         self.append_announced(kind, payload, sequenced, claim, &mut |_| {})
     }
 
-    /// As [`Wal::append`]. `announce` is called with the record's position once it is appended, and before it can be
-    /// written: what is written, or durable, was announced. It may be called with the end of the log locked, so it has
-    /// to be short and to leave the log alone.
+    /// As [`Wal::append`], and calls `announce` with the record's position after the append and before the record can
+    /// be written. So every record that is written or durable was announced. The end of the log may be locked during
+    /// the call, so `announce` has to be short and must not use the log.
     ///
     /// # Errors
-    /// As [`Wal::append`]; then it was not called, unless it has panicked, which is a failure of the log.
+    /// As [`Wal::append`]. On an error `announce` was not called, unless `announce` panicked, which is a failure of the
+    /// log.
     ///
     /// # Panics
     /// When `kind` is 0.
@@ -133,7 +146,8 @@ impl Wal {
         log.append(&NewRecord { kind, payload, payload_len, sequenced }, claim, announce)
     }
 
-    /// Returns when everything below `end`, or all there is, is written: it survives the process, not the machine.
+    /// Returns when all records below `end`, or below the end of the log if that is less, are written. Written records
+    /// survive the process, not the machine.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
@@ -141,8 +155,8 @@ impl Wal {
         self.log()?.write_through(end).map(drop)
     }
 
-    /// Returns when everything below `end`, or all there is, and all companions that it refers to, are on stable storage. One
-    /// flush serves all that wait.
+    /// Returns when all records below `end`, or below the end of the log if that is less, and all companions that they
+    /// refer to are on stable storage. One flush serves all waiting callers.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
@@ -150,8 +164,8 @@ impl Wal {
         self.log()?.flush_through(end, &|| {})
     }
 
-    /// As [`Wal::flush_through`] for an appended record. The thread that flushes calls `moved` before it wakes the others, so that what
-    /// they would each do next, for all that is durable now, is done once.
+    /// As [`Wal::flush_through`] for an appended record. The thread that flushes calls `moved` before it wakes the
+    /// others. So work that follows from the new durable position is done once for all of them, not once by each.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
@@ -164,8 +178,9 @@ impl Wal {
         log.flusher.flush_through(wish, &Committing { log, moved })
     }
 
-    /// Says in the log how far it is durable, in a group that is written and not flushed: so an opening that finds it knows that what is missing before it was damaged, and not lost by a crash. Nothing,
-    /// where there is no room for that.
+    /// States the durable position in the log, in a group that is written and not flushed. An opening that finds this
+    /// group knows that bytes missing before that position were damaged, and not lost by a crash. Does nothing where
+    /// the segment has no room for the group.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
@@ -184,13 +199,13 @@ impl Wal {
         if has_room { log.write_through(log.end()).map(drop) } else { Ok(()) }
     }
 
-    /// Everything below is written.
+    /// All records below this position are written.
     #[must_use]
     pub fn written(&self) -> Lsn {
         self.log.as_ref().map_or(self.replayed.end, |log| log.writer.written())
     }
 
-    /// Everything below is on stable storage.
+    /// All records below this position are on stable storage.
     #[must_use]
     pub fn durable(&self) -> Lsn {
         self.log.as_ref().map_or(self.replayed.durable, |log| log.flusher.durable())
@@ -208,15 +223,17 @@ impl Wal {
         self.log.as_ref().map_or(self.replayed.last_seq, |log| log.space.lock().next_seq() - 1)
     }
 
-    /// Recycles the segments that are wholly below `before`, from which on the newest durable checkpoint replays.
+    /// Recycles the segments that are wholly below `before`, the position from which the newest durable checkpoint
+    /// replays.
     ///
     /// # Errors
-    /// When a file that is not needed cannot be removed; the log goes on. [`Error::ReadOnly`].
+    /// When an unneeded file cannot be removed; the log goes on. [`Error::ReadOnly`].
     pub fn trim(&self, before: Lsn) -> Result<()> {
         self.trim_keeping(before, before)
     }
 
-    /// As [`Wal::trim`] for a checkpoint that replays from `start` on, but what lies between `keep` and there stays, for readers ([`crate::Reader`]).
+    /// As [`Wal::trim`] for a checkpoint that replays from `start` on, but the log between `keep` and `start` stays,
+    /// for readers ([`crate::Reader`]).
     ///
     /// # Errors
     /// As [`Wal::trim`].
@@ -233,11 +250,15 @@ impl Wal {
         self.log.as_ref().is_some_and(|log| log.pool.is_beyond(log.end(), most))
     }
 
-    /// Where the segment that the log ends in and the spares take more than `most` bytes, the log goes on in a short one ([`crate::QUIET_ROOM`]), which grows with it as the very first segment does: for
-    /// a caller that takes it that nobody writes now. He writes a checkpoint, which trims what is before, and then has the spares given back ([`Wal::rest`]). Whether it does.
+    /// Moves the log into a short segment ([`crate::QUIET_ROOM`]) if the segment in which the log ends and the spares
+    /// take more than `most` bytes. The short segment grows with the log, as the very first segment does. Returns
+    /// whether the log was moved.
+    ///
+    /// For a caller that knows of no more writes. The caller then writes a checkpoint, trims the log before, and gives
+    /// the spares back ([`Wal::rest`]).
     ///
     /// # Errors
-    /// [`Error::Io`]; the log goes on as it is. [`Error::Failed`], [`Error::ReadOnly`].
+    /// [`Error::Io`]; the log goes on as before. [`Error::Failed`], [`Error::ReadOnly`].
     pub fn turn_over(&self, most: u64) -> Result<bool> {
         let log = self.log()?;
         log.failure.check()?;
@@ -254,7 +275,8 @@ impl Wal {
         Ok(is_over)
     }
 
-    /// Gives back the segments that are kept for as much log as there was of late: nobody writes now. After [`Wal::turn_over`], all that the log is not in.
+    /// Gives back the segments that are kept because the log took so much of late: for a caller that knows of no more
+    /// writes. After [`Wal::turn_over`], gives back all segments that the log is not in.
     ///
     /// # Errors
     /// As [`Wal::trim`].
@@ -263,24 +285,26 @@ impl Wal {
         log.pool.rest(log.end())
     }
 
-    /// Makes segments ahead of time, so that no append has to: for a background thread, after each trim and now and then. Returns
-    /// at once when there are enough: three spares, the one that the log grows into next and two in reserve for deletes and
-    /// upkeep ([`Claim`]). In its very first segment a log has one for each quarter that is in use, so that a small
-    /// database does not pay for them.
+    /// Makes segments ahead of time, so that no append has to: for a background thread, after each trim and now and
+    /// then. Returns at once when there are enough: three spares, one that the log grows into next and two in reserve
+    /// for deletes and upkeep ([`Claim`]). A log that is still in its very first segment, or in a short one after
+    /// `turn_over`, has one spare for each quarter in use. So a small database does not pay for three.
     ///
-    /// After an attempt that failed, calls do nothing, without an error, for a pause that doubles with each failure, up to a
-    /// minute; [`Wal::trim`] ends the pause when it has recycled segments, and so does an append that could make one.
+    /// After a failed attempt calls do nothing, without an error, for a pause that doubles with each failure, up to a
+    /// minute. The pause ends early when [`Wal::trim`] recycles segments, or when an append makes one.
     ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Io`]: the log goes on with what it has. [`Error::Failed`], [`Error::ReadOnly`].
+    /// [`Error::Full`], [`Error::Io`]: the log goes on with its present segments. [`Error::Failed`],
+    /// [`Error::ReadOnly`].
     pub fn prepare(&self) -> Result<()> {
         let log = self.log()?;
         log.failure.check()?;
         log.pool.prepare(log.end(), Instant::now)
     }
 
-    /// Makes so many bytes of room from the end of the log on, of which deletes and upkeep have a part for themselves, or a whole segment, and where that is less the
-    /// segments in reserve for them: for a caller that is about to fill the disk with something else than the log.
+    /// Makes `bytes` of room behind the end of the log, at most to the end of the segment; a part of the room belongs
+    /// to deletes and upkeep. If `bytes` is a whole segment or more, also makes the segments in reserve for deletes and
+    /// upkeep. For a caller that is about to fill the disk with other files than the log's.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Io`], [`Error::Failed`], [`Error::ReadOnly`].
@@ -305,7 +329,7 @@ impl Wal {
         self.bytes_from(log.pool.first_live().map(|first| first.max(needed)))
     }
 
-    /// Bytes of log from the beginning of the oldest segment that is there to the end.
+    /// Bytes of log from the beginning of the oldest segment that is kept to the end.
     #[must_use]
     pub fn bytes_kept(&self) -> u64 {
         self.bytes_from(self.log.as_ref().and_then(|log| log.pool.first_live()))
@@ -315,13 +339,13 @@ impl Wal {
         first.map_or(0, |first| self.end().0.saturating_sub(self.geometry.base(first).0))
     }
 
-    /// Why the log takes nothing any more, if so.
+    /// The failure after which the log takes no more records, if there was one.
     #[must_use]
     pub fn failed(&self) -> Option<Error> {
         self.log.as_ref().and_then(|log| log.failure.get())
     }
 
-    /// What the log did since it was opened.
+    /// Counts of the log since its opening.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let Some(log) = &self.log else {
@@ -331,7 +355,7 @@ impl Wal {
         Stats { segments_live, segments_spare, ..log.counters.snapshot() }
     }
 
-    /// Most bytes that the payload of a record may have: it must fit into a segment.
+    /// Most bytes of a record's payload: a record must fit into a segment.
     #[must_use]
     pub fn record_bytes_max(&self) -> u64 {
         self.geometry.record_bytes_max() as u64
@@ -374,7 +398,8 @@ impl Log {
             None => (pool.make_next(number, next_seq)?, true),
         };
         pool.go_on_in(number, &segment);
-        // What marks the opening asks nobody: a file that a crash left short could end before it.
+        // The group that marks the opening needs no claim, so room for it is made here: a file that a crash left short
+        // could end before the group.
         pool.make_room(end, BLOCK as u64)?;
         let log = Self {
             geometry,
@@ -394,7 +419,7 @@ impl Log {
             counters,
             failure,
         };
-        // Nothing is in a new log that its groups would have to be told from.
+        // A new log holds no older groups from which its own would have to be told apart.
         if activate && number == 0 {
             if !options.creates {
                 store.sync_directories()?;
@@ -420,7 +445,8 @@ impl Log {
         self.end.store(space.end().0, Ordering::Release);
     }
 
-    /// Returns when everything below `end`, or all there is, is written: up to where, the end of a group.
+    /// Returns when all records below `end`, or below the end of the log if that is less, are written. Returns the
+    /// position up to which the log is written: the end of a group.
     pub(crate) fn write_through(&self, end: Lsn) -> Result<Lsn> {
         self.writer.write_through(end.min(self.end()), || self.failure.guard("write", || self.write()))
     }
@@ -429,7 +455,8 @@ impl Log {
         self.flusher.flush_through(Wish::Through(end.min(self.end())), &Committing { log: self, moved })
     }
 
-    /// Writes all that was appended and is there, and says up to where that is. One at a time.
+    /// Writes all appended bytes up to the first group that is still being copied, and returns the end of the last
+    /// written group. One call at a time.
     pub(crate) fn write(&self) -> Result<Lsn> {
         let (mut batches, end) = self.space.lock().take();
         if batches.is_empty() {
@@ -442,7 +469,7 @@ impl Log {
             add(&self.counters.group_bytes, batch.bytes.len() as u64);
         }
         let mut requests = Vec::with_capacity(2);
-        // Neighbours in a segment go in one write, for they share a block.
+        // Neighbours in a segment go in one write, because they share a block.
         for row in batches.chunk_by(|one, next| one.number == next.number) {
             self.push_writes(row, &mut requests);
         }
@@ -478,12 +505,12 @@ impl Log {
         requests.push(Request::write(file, offset as u64, buffer, 0));
     }
 
-    /// Makes everything durable that was written before the call.
+    /// Makes all writes that completed before the call durable.
     fn flush(&self) -> Result<()> {
         let mut files = {
             let mut touched = self.touched.lock();
             let files = mem::take(&mut touched.files);
-            // A scheme that flushes once more than it has to does flush.
+            // A scheme that flushes more often than necessary still flushes a file.
             if files.is_empty() { Vec::from_iter(touched.newest.clone()) } else { files }
         };
         if seeded::on(Bug::FlushOverHole)
@@ -497,19 +524,20 @@ impl Log {
     }
 }
 
-/// Bytes of a write that brings `bytes` of the log to this offset: it fills the last block with zeros, if it is the first that has bytes of that. Of a block that is
-/// not in the page cache any more, as of a segment that was used long ago, and of which only a part is written, the kernel would read what it held before; the caller,
-/// and all who wait for it, would wait for the device.
+/// Bytes of a write that brings `bytes` of the log to this offset. A write whose last block holds no earlier bytes of
+/// the log fills that block up with zeros. The reason is the page cache. A partial write to a block that is no longer
+/// in the cache, as in a segment used long ago, makes the kernel read the old bytes first. The writer, and all threads
+/// that wait for it, would then wait for the device.
 const fn written_with(offset: usize, bytes: usize) -> usize {
     let end = offset + bytes;
     let is_first = offset.is_multiple_of(BLOCK) || offset / BLOCK < end / BLOCK;
     if is_first { end.next_multiple_of(BLOCK) - offset } else { bytes }
 }
 
-/// Told where a record is, before it can be written.
+/// Called with a record's position before the record can be written.
 pub type Announce<'a> = &'a mut dyn FnMut(&Position);
 
-/// What the flusher works with on behalf of a caller.
+/// The flusher's access to the log on behalf of a caller.
 struct Committing<'a> {
     log: &'a Log,
     moved: &'a dyn Fn(),

@@ -1,14 +1,18 @@
 //! One write at a time.
 //!
-//! 1. A caller whose bytes are not written yet becomes the writer if nobody writes, and waits else: for a moment awake,
-//!    since a write into the page cache takes less time than to sleep and wake, then asleep.
-//! 2. The writer takes what was appended by then, up to the first group whose bytes are still being copied, writes it and wakes all. What
-//!    is appended meanwhile gathers for the next writer.
-//! 3. If such a group keeps the writer from what it wants, it waits until the last one out of a slot says that it is there
-//!    ([`Writer::filled`]), and goes on.
+//! 1. A caller whose bytes are not written yet becomes the writer if there is none, and waits otherwise. The wait
+//!    begins awake, because a write into the page cache takes less time than sleeping and waking; then the caller
+//!    sleeps.
+//! 2. The writer takes all groups appended by then, up to the first one whose bytes are still being copied, writes them
+//!    and wakes all callers. Records appended meanwhile gather for the next writer.
+//! 3. If such a group keeps the writer from its end position, the writer waits until the last thread out of the slot
+//!    reports the group complete ([`Writer::filled`]), and goes on.
 //!
-//! Invariants: what is written is a prefix of the log; two writes are never in flight together, so neither are two
-//! writes of one block; after a failure everyone gets it and nobody writes again.
+//! Invariants:
+//!
+//! - The written bytes are a prefix of the log.
+//! - Two writes are never in flight together, so neither are two writes of one block.
+//! - A failure reaches every caller, and no thread writes after a failure.
 
 use std::sync::Arc;
 
@@ -16,26 +20,26 @@ use crate::failure::Sticky;
 use crate::{Lsn, Result};
 use sync::{AtomicU64, Condvar, Mutex, Ordering, spin_loop};
 
-/// Looks at how far the log is written before a caller goes to sleep, and then some that let other threads run between
-/// them, for one of these may be the writer. With 2 to 64 threads on 2 cores that do not wait for the device, this made
-/// half as many commits again as sleeping at once. In a model each look is a turn.
+/// Looks at the written position before a caller goes to sleep. A few more looks follow that let other threads run
+/// between them, because one of these may be the writer. With 2 to 64 threads on 2 cores that do not wait for the
+/// device, the looks gave half as many commits again as sleeping at once. In a model each look is a turn.
 const LOOKS: u32 = if cfg!(feature = "shuttle") { 1 } else { 64 };
 const LOOKS_BETWEEN_OTHERS: u32 = if cfg!(feature = "shuttle") { 1 } else { 4 };
 
 #[derive(Debug, Default)]
 struct Turn {
-    /// Somebody writes.
+    /// A thread is writing.
     taken: bool,
     /// Groups of slots that were filled; wraps.
     filled: u64,
 }
 
-/// Who writes, and how far it got.
+/// The turn to write, and the written position.
 #[derive(Debug)]
 pub(crate) struct Writer {
     failure: Arc<Sticky>,
     turn: Mutex<Turn>,
-    /// Something was written, or the turn is free.
+    /// More was written, or the turn is free.
     changed: Condvar,
     /// A group was filled. Only the writer waits for it.
     filled: Condvar,
@@ -48,12 +52,12 @@ impl Writer {
         Self { failure, turn: Mutex::new(Turn::default()), changed, filled, written: AtomicU64::new(written.0) }
     }
 
-    /// Everything below is written.
+    /// All records below this position are written.
     pub(crate) fn written(&self) -> Lsn {
         Lsn(self.written.load(Ordering::Acquire))
     }
 
-    /// The bytes of a group are there that the writer may wait for.
+    /// Reports that a group is complete. The writer may be waiting for that group.
     pub(crate) fn filled(&self) {
         let mut turn = self.turn.lock();
         turn.filled = turn.filled.wrapping_add(1);
@@ -62,12 +66,14 @@ impl Writer {
         }
     }
 
-    /// Returns when everything below `end`, which is taken, is written: up to where, the end of a group. `write` writes all that
-    /// was appended and is there, keeps its failure, and returns the end of the last group.
+    /// Returns when all records below `end`, a position up to which space was taken, are written. Returns the written
+    /// position, the end of a group. `write` writes all complete groups appended so far, keeps its failure, and returns
+    /// the end of the last group.
     pub(crate) fn write_through(&self, end: Lsn, write: impl Fn() -> Result<Lsn>) -> Result<Lsn> {
         self.failure.check()?;
         let mut turn = self.turn.lock();
-        // Each time it waits for another's write, or has the turn, which ends with `end` written or a failure.
+        // In each turn the caller waits for another's write, or has the turn, which ends with `end` written or a
+        // failure.
         loop {
             let written = self.written();
             if written >= end {
@@ -97,7 +103,7 @@ impl Writer {
         }
     }
 
-    /// Waits for a moment until more than this is written.
+    /// Waits awake for a moment, until more than `written` is written.
     fn look_beyond(&self, written: Lsn) {
         for look in 0..LOOKS + LOOKS_BETWEEN_OTHERS {
             if self.written() != written {
@@ -118,7 +124,7 @@ impl Writer {
                 return Ok(());
             }
             self.changed.notify_all();
-            // Only a group that is being copied is in the way, and whoever copies waits for nobody.
+            // Only a group that is being copied is in the way, and its copying thread waits for no other.
             while turn.filled == filled {
                 turn = self.filled.wait(turn);
             }
@@ -168,7 +174,7 @@ mod tests {
         };
         thread::scope(|scope| {
             let waits = scope.spawn(|| writer.write_through(Lsn(16), write));
-            // What is in front of the hole is written, and those who wait for that much go on.
+            // Groups in front of the hole are written, and callers that wait only for those go on.
             assert_eq!(writer.write_through(Lsn(8), write).expect("it writes"), Lsn(8));
             while writes.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();

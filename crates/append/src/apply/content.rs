@@ -1,4 +1,4 @@
-//! What a node is to become: its entries, written.
+//! The new content of a node: its entries, written.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::format::input::Input;
 use crate::format::node::{Node, encode, put_child};
 use crate::format::{Link, NODE_BYTES};
 
-/// Bytes of a node beside its entries and what it skips: at most its level, and two numbers.
+/// Bytes of a node beside its entries and its skip: at most its level, and two numbers.
 const BESIDE: usize = 8;
 /// Most bytes of the entries of a node that has several.
 const ENTRY_BYTES_MAX: usize = NODE_BYTES - BESIDE;
@@ -15,11 +15,11 @@ const ENTRY_BYTES_MAX: usize = NODE_BYTES - BESIDE;
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) level: u8,
-    /// No chunk of it is below.
+    /// No chunk of the node is below this bound.
     pub(super) low: Vec<u8>,
     bytes: Vec<u8>,
     starts: Vec<usize>,
-    /// Entries of a leaf are among them that were there and that nobody looked at.
+    /// Whether there are copied entries of a leaf among them, which nobody looked at.
     pub(super) is_copied: bool,
 }
 
@@ -58,7 +58,7 @@ impl Content {
         put_child(&mut self.bytes, low, link);
     }
 
-    /// Adds the entries of the next node of its level.
+    /// Adds the entries of the next node of the same level.
     pub(super) fn join(&mut self, next: &Self) {
         let base = self.bytes.len();
         self.is_copied |= next.is_copied;
@@ -66,22 +66,22 @@ impl Content {
         self.bytes.extend_from_slice(&next.bytes);
     }
 
-    /// How many entries.
+    /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Bytes of its entries.
+    /// Bytes of the entries.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether it is to be joined with a neighbour.
+    /// Whether the node is to be joined with a neighbour.
     pub(super) fn is_small(&self) -> bool {
         self.bytes.len() < ENTRY_BYTES_MAX / 4
     }
 
-    /// Whether it has to be split.
+    /// Whether the node has to be split.
     pub(super) fn is_large(&self) -> bool {
         self.bytes.len() > ENTRY_BYTES_MAX && self.len() > 1
     }

@@ -12,11 +12,11 @@ use crate::format::node::{Group, Node, put_keys, put_tree};
 use crate::format::{Link, NODE_BYTES};
 use crate::search::chunk_at;
 
-/// Most bytes of a group with several keys: more become a B+-tree of their own.
+/// Most bytes of a group with several keys. A larger group becomes a B+-tree of its own.
 pub(super) const GROUP_BYTES_MAX: usize = NODE_BYTES / 4;
 
 impl Apply<'_> {
-    /// What becomes of a leaf, or of none; `depth` is that of its B+-tree.
+    /// The new content of a leaf, or of a missing one; `depth` is that of its B+-tree.
     pub(super) fn merge_leaf(
         &mut self, leaf: Option<&Node>, low: Vec<u8>, range: Range<usize>, depth: usize,
     ) -> Result<Content> {
@@ -51,7 +51,7 @@ impl Apply<'_> {
         Ok(content)
     }
 
-    /// Adds what becomes of a group; `depth` is behind its chunk.
+    /// Adds the new content of a group; `depth` is behind its chunk.
     pub(super) fn update_group(
         &mut self, content: &mut Content, group: Option<Group<'_>>, chunk: &[u8], range: Range<usize>, depth: usize,
     ) -> Result<()> {
@@ -66,7 +66,7 @@ impl Apply<'_> {
             Some(Group::Keys(keys)) => Some(keys),
             None => None,
         };
-        // Whole keys: range deletes are told by them.
+        // Whole keys are needed, because range deletes are described by them.
         let above = &self.work.key(range.start)[..depth];
         let there = keys.into_iter().flat_map(|keys| keys.iter());
         let there: Vec<_> = there.map(|(rest, versions)| ([above, rest].concat(), versions)).collect();
@@ -92,8 +92,9 @@ impl Apply<'_> {
         self.put_keys(content, chunk, &merged, depth)
     }
 
-    /// Adds a group of a single key that is put, for good and hidden by nothing, where there was none: as it mostly is where a table is filled. Whether that is what
-    /// the update does.
+    /// Adds a group of a single key where there was no group, as is most common while a table is filled. Returns
+    /// whether this was possible: the update must be a put that does not expire, and no range tombstone may be there to
+    /// hide it.
     fn put_new(&mut self, content: &mut Content, chunk: &[u8], index: usize, depth: usize) -> Result<bool> {
         let is_plain = |update: &Update<'_>| {
             matches!(update.operation, Operation::Put(_, None)) && self.rules.horizon.tombstones.is_empty()
@@ -105,7 +106,7 @@ impl Apply<'_> {
         Ok(true)
     }
 
-    /// Adds what became of the B+-tree below a chunk.
+    /// Adds the outcome of the B+-tree below a chunk.
     pub(super) fn put_outcome(
         &mut self, content: &mut Content, chunk: &[u8], outcome: Outcome, depth: usize,
     ) -> Result<()> {
@@ -124,7 +125,7 @@ impl Apply<'_> {
         }
     }
 
-    /// Adds a group of keys, as a B+-tree where they are too many.
+    /// Adds a group of keys, as a B+-tree if the group is too large.
     fn put_keys(&mut self, content: &mut Content, chunk: &[u8], versions: &[Update<'_>], depth: usize) -> Result<()> {
         let [first, .., last] = versions else {
             if !versions.is_empty() {
@@ -145,7 +146,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Makes a B+-tree of the keys of a group, of which `versions` has what is behind `depth`.
+    /// Makes a B+-tree of the keys of a group; the keys in `versions` begin behind `depth`.
     fn build_tree(&mut self, versions: &[Update<'_>], depth: usize) -> Result<Link> {
         let chunk_bytes = self.chunk_bytes();
         let skip = match versions {
@@ -165,7 +166,7 @@ impl Apply<'_> {
     }
 }
 
-/// Bytes of the whole chunks that two keys begin with alike.
+/// Bytes of the whole chunks that two keys share at their beginning.
 pub(super) fn common_chunks(one: &[u8], other: &[u8], chunk_bytes: usize) -> usize {
     let same = index::common_prefix(one, other);
     same - same % chunk_bytes

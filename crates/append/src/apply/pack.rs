@@ -1,4 +1,4 @@
-//! Lists of children: what is small is joined with its neighbour, what is large is split.
+//! Lists of children: small nodes are joined with a neighbour, large ones are split.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::search::chunk_at;
 
 /// A child of an internal node.
 pub(super) enum Child {
-    /// One that the batch did not touch.
+    /// A child that the batch did not touch.
     Old { low: Vec<u8>, link: Link },
-    /// One that is to be written.
+    /// A child that is to be written.
     New(Content),
 }
 
 impl Apply<'_> {
-    /// What becomes of the entries of a B+-tree's root: those of its root to be. None where no key is left.
+    /// The entries of the new root of a B+-tree, after the updates of `range`. None if no key is left.
     pub(super) fn root_content(&mut self, root: &Node, range: Range<usize>, depth: usize) -> Result<Option<Content>> {
         let content = if root.level() == 0 {
             self.merge_leaf(Some(root), Vec::new(), range, depth)?
@@ -52,7 +52,7 @@ impl Apply<'_> {
         Ok(content)
     }
 
-    /// Appends the children that are new; the entries of the node above them.
+    /// Appends the new children, and returns the entries of the node above.
     fn make_children(&mut self, children: Vec<Child>, level: u8, low: Vec<u8>) -> Result<Content> {
         let mut above = Content::new(level, low);
         for child in children {
@@ -67,7 +67,7 @@ impl Apply<'_> {
         Ok(above)
     }
 
-    /// What becomes of a node below a root.
+    /// The new content of a node below a root.
     fn update_node(
         &mut self, pointer: &DocPointer, low: Vec<u8>, range: Range<usize>, depth: usize,
     ) -> Result<Content> {
@@ -80,7 +80,7 @@ impl Apply<'_> {
         self.make_children(children, node.level(), low)
     }
 
-    /// What becomes of the children of a node.
+    /// The new children of a node.
     fn update_children(&mut self, node: &Node, low: Vec<u8>, range: Range<usize>, depth: usize) -> Result<Vec<Child>> {
         let (mut children, mut start) = (Vec::with_capacity(node.len()), range.start);
         for index in 0..node.len() {
@@ -103,7 +103,7 @@ impl Apply<'_> {
         self.settle(children)
     }
 
-    /// Joins what is small with a neighbour and splits what is large.
+    /// Joins small nodes with a neighbour and splits large ones.
     fn settle(&mut self, children: Vec<Child>) -> Result<Vec<Child>> {
         self.read_neighbours(&children)?;
         let mut joined: Vec<Child> = Vec::with_capacity(children.len());
@@ -125,7 +125,7 @@ impl Apply<'_> {
         Ok(settled)
     }
 
-    /// Puts two neighbours into a list, as one where one of them is small.
+    /// Puts two neighbours into a list, as one node if one of them is small.
     fn join(&mut self, before: Child, child: Child, list: &mut Vec<Child>) -> Result<()> {
         let is_small = |child: &Child| matches!(child, Child::New(content) if content.is_small());
         if !is_small(&before) && !is_small(&child) {
@@ -149,7 +149,7 @@ impl Apply<'_> {
         }
     }
 
-    /// Reads the nodes that small ones are to be joined with, in one psync.
+    /// Reads the neighbours that small nodes are to be joined with, in one psync.
     fn read_neighbours(&mut self, children: &[Child]) -> Result<()> {
         let mut wanted = Vec::new();
         for pair in children.windows(2) {

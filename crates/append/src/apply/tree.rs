@@ -1,7 +1,9 @@
-//! B+-trees of a trie: what they skip, and what becomes of small ones.
+//! B+-trees of a trie: their skipped chunks, and the end of small trees.
 //!
-//! Where a key comes that does not have the chunks which a B+-tree skips, the tree gets another one above it, which skips what they share. Where
-//! one is left with nothing but a single tree below it, the two become one. Where few keys are left, they go back into the leaf above.
+//! - If a new key does not have the chunks that a B+-tree skips, another tree is put above, which skips the shared
+//!   chunks.
+//! - If a tree is left with a single tree below and nothing else, the two become one.
+//! - If few keys are left in a tree, they go back into the leaf above.
 
 use std::ops::Range;
 
@@ -18,7 +20,7 @@ use crate::shared::corrupt;
 
 /// A version of a key that goes back into the leaf above its B+-tree.
 pub(super) struct Owned {
-    /// What is behind the chunk that leads to the tree.
+    /// The bytes behind the chunk that leads to the tree.
     rest: Vec<u8>,
     seq: Seq,
     value: Option<Stored>,
@@ -36,18 +38,18 @@ impl Owned {
     }
 }
 
-/// What became of a B+-tree.
+/// The outcome of an update for a B+-tree.
 pub(super) enum Outcome {
     /// No key is left.
     Gone,
-    /// Its root is there.
+    /// The tree stays, with this link to its root.
     Tree(Link),
     /// These keys are left.
     Small(Vec<Owned>),
 }
 
 impl Apply<'_> {
-    /// Takes updates to the trie; where its root is then.
+    /// Applies updates to the trie; returns the link to its new root.
     pub(super) fn update_trie(&mut self, range: Range<usize>) -> Result<Option<Link>> {
         let header = self.base.header();
         if range.is_empty() {
@@ -69,7 +71,7 @@ impl Apply<'_> {
         })
     }
 
-    /// Takes updates to a B+-tree; `depth` is above what it skips, and `is_top` that of the whole trie.
+    /// Applies updates to a B+-tree; `depth` is above its skip, and `is_top` marks the tree at the top of the trie.
     pub(super) fn update_tree(
         &mut self, pointer: &DocPointer, depth: usize, range: Range<usize>, is_top: bool,
     ) -> Result<Outcome> {
@@ -78,7 +80,7 @@ impl Apply<'_> {
         self.update_root(&root, root.skip(), depth, range, is_top)
     }
 
-    /// The same for a tree that skips no more than `skip`. Without updates it is made anew.
+    /// As `update_tree`, for a tree that skips no more than `skip`. Without updates the root is made anew.
     fn update_root(
         &mut self, root: &Node, skip: &[u8], depth: usize, range: Range<usize>, is_top: bool,
     ) -> Result<Outcome> {
@@ -101,7 +103,7 @@ impl Apply<'_> {
         self.finish(&skip[..common], content, is_top)
     }
 
-    /// The entries of a B+-tree above one that skips what not all updates have.
+    /// The entries of a new B+-tree above `root`, whose skip not all updates share.
     fn part_path(&mut self, root: &Node, skip: &[u8], depth: usize, range: Range<usize>) -> Result<Content> {
         let (old, skip) = skip.split_at(self.chunk_bytes());
         let below = depth + old.len();
@@ -129,7 +131,7 @@ impl Apply<'_> {
         self.grow(content)
     }
 
-    /// Appends the root of a B+-tree, unless it is to be none.
+    /// Appends the root of a B+-tree, unless no root is to stay.
     fn finish(&mut self, skip: &[u8], content: Option<Content>, is_top: bool) -> Result<Outcome> {
         let Some(content) = content.filter(|content| content.len() > 0) else { return Ok(Outcome::Gone) };
         let may_fold = !is_top && content.bytes() <= GROUP_BYTES_MAX / 2;
@@ -150,7 +152,7 @@ impl Apply<'_> {
     }
 }
 
-/// The versions of all keys of a B+-tree that is a single leaf, if they are small without it.
+/// The versions of all keys of a B+-tree that is a single leaf, if they are small without the tree.
 fn folded(node: &Node) -> Option<Vec<Owned>> {
     let (mut versions, mut bytes) = (Vec::new(), node.bytes());
     for index in 0..node.len() {

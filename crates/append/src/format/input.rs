@@ -1,4 +1,4 @@
-//! Reading what [`super`] writes.
+//! Reads the bytes that [`super`] writes.
 
 use doclog::{DocLength, DocPointer, SegmentId};
 use index::due::{Due, UNITS_LIMIT};
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::filter;
 
-/// Bytes, and how far they are read.
+/// Bytes, and how many of them are read.
 #[derive(Clone, Debug)]
 pub(crate) struct Input<'a> {
     bytes: &'a [u8],
@@ -45,7 +45,7 @@ impl<'a> Input<'a> {
     /// A number.
     #[inline]
     pub(crate) fn number(&mut self) -> Checked<u64> {
-        // Most take one byte.
+        // Most numbers take one byte.
         match self.bytes.get(self.at) {
             Some(byte) if *byte < 0x80 => {
                 self.at += 1;
@@ -73,7 +73,7 @@ impl<'a> Input<'a> {
         Err(Damage::new(begin, "number", "one of 64 bits in its shortest form", "another"))
     }
 
-    /// A number that counts bytes or things of at least a byte, of which so many can follow.
+    /// A count of bytes, or of things of at least a byte each; an error if fewer bytes follow.
     pub(crate) fn count(&mut self) -> Checked<usize> {
         let begin = self.at;
         let count = self.number()?;

@@ -7,8 +7,9 @@
 //! .  .  entries
 //! ```
 //!
-//! An entry of an internal node is a **child**: its lower bound as bytes, below which no chunk of it is, and a pointer. The bound of
-//! the first says nothing. Both pointers are followed by when what they lead to is due, and its filter. An entry of a leaf is a **group**, the keys that share a chunk:
+//! An entry of an internal node is a **child**: its lower bound as bytes, and a pointer. No chunk of the child is below
+//! its bound; the bound of the first child says nothing. Every pointer is followed by the due time of the node that it
+//! leads to, and by the filter of that node. An entry of a leaf is a **group**, the keys that share a chunk:
 //!
 //! ```text
 //! .  chunk, as bytes: of the length of all chunks, or what is left of the one key that ends in it
@@ -16,8 +17,8 @@
 //! .  per key: what is behind the chunk, as bytes; versions, a number; the versions, newest first
 //! ```
 //!
-//! Chunks rise, and so do the keys of a group; seqs of versions fall. Nothing in an entry refers to another one: what an update leaves alone
-//! is copied as it is.
+//! Chunks rise, and so do the keys of a group; seqs of versions fall. No entry refers to another one, so an entry that
+//! an update leaves alone is copied unchanged.
 
 use std::ops::Range;
 
@@ -29,15 +30,15 @@ use mapped::{Shared, SharedBytes};
 use super::input::Input;
 use super::{Checked, Damage, KEY_BYTES_MAX, Link, put_bytes, put_link, put_number, put_version};
 
-/// Bytes of an entry at least: of a group with a single tombstone under an empty chunk.
+/// Fewest bytes of an entry: a group with a single tombstone under an empty chunk.
 const ENTRY_BYTES_MIN: usize = 6;
 
-/// Where the skip is: behind the level.
+/// Offset of the skip: behind the level.
 const SKIP_AT: usize = 1;
 
 const CHECKED: &str = "a node was checked when it was read";
 
-/// The first index of a range that is not `below`, as none is behind it.
+/// The first index of a range that is not `below`; none behind it is `below` either.
 pub(crate) fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
     let Range { mut start, mut end } = range;
     while start < end {
@@ -47,20 +48,21 @@ pub(crate) fn partition(range: Range<usize>, below: impl Fn(usize) -> bool) -> u
     start
 }
 
-/// A node that was checked. Behind its bytes stands where entries and keys begin in them, and nothing else, so that many fit in memory; all in one allocation, because many are read and dropped.
+/// A node that was checked. Behind its bytes stand only the places where entries and keys begin, so that many nodes fit
+/// in memory. All is in one allocation, because many nodes are read and dropped.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// The node, the places of its entries, and behind them the end of the last one, and the places of the keys of all groups.
+    /// The node, the places of its entries and of the end of the last one, and the places of the keys of all groups.
     memory: SharedBytes,
     bytes: usize,
     entries: usize,
     keys: usize,
-    /// Two bytes for each place, or four where an entry makes the node longer than these tell.
+    /// Two bytes for each place, or four if an entry makes the node longer than two bytes can tell.
     place_bytes: usize,
     level: u8,
 }
 
-/// What is in a group.
+/// The content of a group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Group<'a> {
     /// Another B+-tree.
@@ -77,7 +79,7 @@ pub(crate) struct Keys<'a> {
     end: usize,
 }
 
-/// What is behind the chunk of the key at a place, and its versions, in the bytes of a node.
+/// The bytes behind the chunk of the key at a place of a node, and the versions of the key.
 fn key_at(bytes: &[u8], at: usize) -> (&[u8], Versions<'_>) {
     let mut input = Input::new(bytes, at);
     let key = input.bytes().and_then(|rest| Ok((rest, input.count()?)));
@@ -86,12 +88,12 @@ fn key_at(bytes: &[u8], at: usize) -> (&[u8], Versions<'_>) {
 }
 
 impl<'a> Keys<'a> {
-    /// What is behind the chunk, and the versions, newest first.
+    /// For each key the bytes behind the chunk, and the versions, newest first.
     pub(crate) fn iter(self) -> impl DoubleEndedIterator<Item = (&'a [u8], Versions<'a>)> + ExactSizeIterator {
         (self.start..self.end).map(move |index| self.node.key(index))
     }
 
-    /// The versions of the key that goes on like this behind the chunk.
+    /// The versions of the key whose bytes behind the chunk are `rest`.
     pub(crate) fn find(self, rest: &[u8]) -> Option<Versions<'a>> {
         let found = partition(self.start..self.end, |index| self.node.key(index).0 < rest);
         let (there, versions) = (found < self.end).then(|| self.node.key(found))?;
@@ -171,7 +173,7 @@ impl Node {
         Self { memory, bytes: bytes.len(), entries: entries.len() - 1, keys: keys.len(), place_bytes, level }
     }
 
-    /// A place in its bytes: of an entry, of the end of the last one, or of a key.
+    /// A place in the bytes: of an entry, of the end of the last one, or of a key.
     fn place(&self, index: usize) -> usize {
         let at = self.bytes + index * self.place_bytes;
         let place = |from: usize| usize::from(u16::from_le_bytes([self.memory[from], self.memory[from + 1]]));
@@ -191,12 +193,12 @@ impl Node {
         self.level
     }
 
-    /// Whole chunks that are left out in the B+-tree that this is the root of.
+    /// Whole chunks that the B+-tree under this root leaves out.
     pub(crate) fn skip(&self) -> &[u8] {
         Input::new(&self.memory[..self.bytes], SKIP_AT).bytes().expect(CHECKED)
     }
 
-    /// How many entries.
+    /// Number of entries.
     pub(crate) const fn len(&self) -> usize {
         self.entries
     }
@@ -206,17 +208,17 @@ impl Node {
         self.bytes
     }
 
-    /// Bytes that it takes beside the value itself.
+    /// Bytes on the heap, beside the value itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         Shared::taken(self.memory.len())
     }
 
-    /// An entry as it is.
+    /// The encoded bytes of an entry.
     pub(crate) fn entry(&self, index: usize) -> &[u8] {
         &self.memory[self.place(index)..self.place(index + 1)]
     }
 
-    /// The lower bound of a child, or the chunk of a group, and what is behind it.
+    /// The lower bound of a child, or the chunk of a group, and the bytes behind that.
     fn taken_apart(&self, index: usize) -> (&[u8], Input<'_>) {
         let mut input = Input::new(&self.memory[..self.bytes], self.place(index));
         (input.bytes().expect(CHECKED), input)
@@ -227,13 +229,13 @@ impl Node {
         self.taken_apart(index).0
     }
 
-    /// Where a child is.
+    /// The pointer to a child.
     pub(crate) fn child(&self, index: usize) -> DocPointer {
         debug_assert!(self.level > 0, "leaves have no children");
         self.taken_apart(index).1.pointer().expect(CHECKED)
     }
 
-    /// What a child or tree is found by; none where a group has keys.
+    /// The parts of the link to a child or tree; none for a group of keys.
     fn link_at(&self, index: usize) -> Option<(DocPointer, Option<Due>, &[u8])> {
         let mut input = self.taken_apart(index).1;
         if self.level == 0 && input.number().expect(CHECKED) > 0 {
@@ -242,13 +244,13 @@ impl Node {
         Some(input.link().expect(CHECKED))
     }
 
-    /// What a child or tree is found by; none where a group has keys.
+    /// The link to a child or tree; none for a group of keys.
     pub(crate) fn link(&self, index: usize) -> Option<Link> {
         let (pointer, due, filter) = self.link_at(index)?;
         Some(Link { pointer, due, filter: filter.into() })
     }
 
-    /// The filter of a child or tree; empty where it has none.
+    /// The filter of a child or tree; empty if there is none.
     pub(crate) fn filter(&self, index: usize) -> &[u8] {
         self.link_at(index).map_or(&[], |(_, _, filter)| filter)
     }
@@ -258,19 +260,19 @@ impl Node {
         (0..self.keys).map(|index| self.key(index).1)
     }
 
-    /// When what its own groups have is due, of a leaf that is made at `now`.
+    /// The due time of the node's own groups, for a leaf that is made at `now`.
     pub(crate) fn own_due(&self, now: Time) -> Option<Due> {
         let versions = || self.versions().flatten();
         due::made(versions().filter_map(|(_, operation)| operation.expiry()).collect(), versions().count(), now)
     }
 
-    /// When it is due, or the first below it, of one that is made at `now`.
+    /// The earliest due time of the node and the nodes below, for a node that is made at `now`.
     pub(crate) fn due(&self, now: Time) -> Option<Due> {
         let below = (0..self.len()).filter_map(|index| self.link_at(index)).map(|(_, due, _)| due);
         due::first(below.chain([self.own_due(now)]))
     }
 
-    /// What is in a group.
+    /// The content of a group.
     pub(crate) fn group(&self, index: usize) -> Group<'_> {
         debug_assert!(self.level == 0, "only leaves have groups");
         if let Some((pointer, ..)) = self.link_at(index) {
@@ -293,7 +295,7 @@ impl Node {
         (found < self.len() && self.bound(found) == chunk).then_some(found)
     }
 
-    /// Versions, and keys whose newest is no tombstone, in its groups.
+    /// Numbers of versions, and of keys whose newest version is no tombstone, in the node's groups.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let versions = self.versions().map(|versions| versions.left as u64).sum();
         (versions, self.versions().filter(|versions| versions_live(versions.clone())).count() as u64)
@@ -310,7 +312,7 @@ fn versions_live(mut versions: Versions<'_>) -> bool {
     versions.next().is_some_and(|(_, operation)| operation != Operation::Delete)
 }
 
-/// Reads the keys of a group; true where it is a tree instead.
+/// Reads the keys of a group; true if the group is a tree instead.
 fn read_keys(input: &mut Input<'_>, keys: &mut Vec<usize>) -> Checked<bool> {
     let count = input.count()?;
     let mut before: Option<&[u8]> = None;
@@ -362,7 +364,7 @@ pub(crate) fn put_tree(out: &mut Vec<u8>, chunk: &[u8], link: &Link) {
     put_link(out, link);
 }
 
-/// Writes a group of keys. The versions are sorted by key, which is what is behind the chunk, and then by seq.
+/// Writes a group of keys. The versions are sorted by key, which is the bytes behind the chunk, and then by seq.
 pub(crate) fn put_keys(out: &mut Vec<u8>, chunk: &[u8], versions: &[Update<'_>]) {
     put_bytes(out, chunk);
     let keys = || versions.chunk_by(|one, other| one.key == other.key);
@@ -421,7 +423,7 @@ mod tests {
         assert_eq!((leaf.skip(), leaf.len(), leaf.counts()), (&b"skip"[..], 3, (3, 1)));
         assert!(matches!(leaf.group(1), Group::Tree(found) if found == pointer()));
         assert_eq!([0, 1, 2].map(|index| leaf.filter(index)), [&b""[..], &[1, 2, 3], b""]);
-        // One of three versions expires, and that is a quarter; the tree is due later.
+        // One of three versions expires, which is at least a quarter; the tree is due later.
         let dues = [leaf.own_due(Time(0)), leaf.due(Time(0)), leaf.link(1).and_then(|link| link.due)];
         assert_eq!(dues.map(Due::to_units), [1, 1, 200]);
         let internal = Node::decode(&internal, 2).expect("whole");

@@ -1,7 +1,7 @@
-//! What finds a trie again: commit headers, root records, redos.
+//! The records by which a trie is found again: commit headers, root records, redos.
 //!
-//! A **commit header** is the last document that a batch appends to the node segments. It tells all of a version of the trie, and where the
-//! header before it is:
+//! A **commit header** is the last document that a batch appends to the node segments. The header describes a whole
+//! version of the trie, and points to the header before it:
 //!
 //! ```text
 //!  0  4  magic "BAPH"
@@ -17,7 +17,7 @@
 //! 64  8  versions in leaves
 //! 72  8  keys whose newest version is no tombstone
 //! 80  8  live bytes of node segments, with headers of documents and padding, this one's own included
-//! 88 28  pointer to the root; zeros: it is empty
+//! 88 28  pointer to the root; zeros: the trie is empty
 //! 116 28 pointer to the commit header before this one; zeros: there was none
 //! 144 8  when the first leaf is due, in units of 1024 ms since 1970; 0: never
 //! 152 4  1 if anything that expires was put into the trie since it last had no keys, else 0
@@ -32,9 +32,10 @@
 //!   8 28  pointer to the commit header; zeros: there is none yet
 //!  36 160 the commit header
 //! 196  .  root record: the image of the node segments
-//! 196  .  redo: three lists behind their numbers of 4 bytes: segments of nodes that were made, per segment its number 8, their bytes 8 and
-//!         where the last of them ends 8; segments of nodes that are not referred to any more, number 8 and bytes 8; segments of documents
-//!         that were made of values, as the first list
+//! 196  .  redo: three lists, each behind its number of entries (4 bytes):
+//!         segments of nodes that were made: per segment its number 8, their bytes 8 and where the last of them ends 8;
+//!         segments of nodes that are no longer referred to: number 8 and bytes 8;
+//!         segments of documents that were made of values: as the first list
 //! ```
 
 use doclog::{DocImage, DocLength, DocPointer, Retained, SegmentId};
@@ -52,7 +53,7 @@ const VERSION: u32 = 2;
 pub(crate) const HEADER_BYTES: usize = 116 + DocPointer::BYTES + 16;
 const RECORD_HEAD: usize = 8 + DocPointer::BYTES + HEADER_BYTES;
 
-/// How much there is of a trie.
+/// Counts and sizes of a trie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) internal_nodes: u64,
@@ -75,26 +76,26 @@ pub(crate) struct Header {
     pub(crate) root: Option<DocPointer>,
     pub(crate) before: Option<DocPointer>,
     pub(crate) due: Option<Due>,
-    /// Whether anything that expires was put into it since it last had no keys.
+    /// Whether anything that expires was put into the trie since the trie last had no keys.
     pub(crate) expires: bool,
 }
 
-/// A version, and where its header is.
+/// A version, and the place of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
-    /// None of a trie that nothing was written to.
+    /// None for a trie that nothing was written to.
     pub(crate) place: Option<DocPointer>,
     pub(crate) header: Header,
 }
 
-/// What a checkpoint keeps.
+/// The record of a trie in a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
     pub(crate) commit: Commit,
     pub(crate) nodes: DocImage,
 }
 
-/// What brings recovery to a version.
+/// The record that brings recovery to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redo {
     pub(crate) commit: Commit,
@@ -121,7 +122,7 @@ fn place_at(bytes: &[u8], at: usize) -> Option<DocPointer> {
 }
 
 impl Header {
-    /// That of an empty trie.
+    /// The header of an empty trie.
     pub(crate) fn empty(table: TableId, chunk_bytes: usize) -> Self {
         let chunk_bytes = u32::try_from(chunk_bytes.clamp(1, KEY_BYTES_MAX)).expect("keys are short");
         let (shape, root, before, due) = (Shape::default(), None, None, None);
@@ -129,7 +130,7 @@ impl Header {
         Self { table, chunk_bytes, number, through, shape, live_bytes, root, before, due, expires }
     }
 
-    /// Bytes that one takes in its segment.
+    /// Bytes that a header takes in its segment.
     pub(crate) fn stored_bytes() -> u64 {
         DocPointer { length: DocLength::from_bits(HEADER_BYTES as u64), ..DocPointer::default() }.stored_bytes()
     }
@@ -205,7 +206,7 @@ impl Commit {
         out
     }
 
-    /// The head of a record, and what is behind it.
+    /// Reads the head of a record; returns the head and the bytes behind.
     fn read<'a>(bytes: &'a [u8], magic: &[u8; 4], table: TableId) -> Checked<(Self, &'a [u8])> {
         let Some((head, rest)) = bytes.split_at_checked(RECORD_HEAD) else {
             return Err(Damage::new(0, "record", format!("at least {RECORD_HEAD} bytes"), bytes.len()));

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use index::{Error, Result};
 use space::{Class, Extent, PageId, PagedFile};
 
-/// Extents that a change took and gave up; unless kept, those that it took are given back.
+/// Extents that a change took and gave up. Unless the change is kept, the taken extents are given back.
 pub(crate) struct Claims {
     pages: Arc<PagedFile>,
     class: Class,
-    /// Checkpoints may come before the change is in the log.
+    /// Whether checkpoints may come before the change is in the log.
     ahead: bool,
-    /// Where to take them below.
+    /// The page below which extents are taken.
     below: Option<PageId>,
     fresh: bool,
     allocated: Vec<Extent>,
@@ -31,12 +31,12 @@ impl Claims {
         }
     }
 
-    /// Takes extents below this page, and no others, where one is given.
+    /// Restricts the extents to those below this page, if there is one.
     pub(crate) const fn set_below(&mut self, page: Option<PageId>) {
         self.below = page;
     }
 
-    /// Those of a change that checkpoints do not wait for.
+    /// Claims of a change that checkpoints do not wait for.
     pub(crate) fn ahead(pages: &Arc<PagedFile>) -> Self {
         let mut claims = Self::new(pages, Class::Normal);
         claims.ahead = true;
@@ -63,7 +63,7 @@ impl Claims {
         extents
     }
 
-    /// The longest extent that can be had of whole pieces of `unit` pages, up to `units` of them.
+    /// The longest available extent of whole pieces of `unit` pages, up to `units` of them.
     pub(crate) fn allocate_long(&mut self, unit: u32, mut units: u32) -> Result<Extent> {
         loop {
             match self.allocate(1, unit * units) {
@@ -73,7 +73,7 @@ impl Claims {
         }
     }
 
-    /// Whether extents were taken since this was asked last.
+    /// Whether extents were taken since the last call.
     pub(crate) const fn are_fresh(&mut self) -> bool {
         std::mem::replace(&mut self.fresh, false)
     }
@@ -95,23 +95,23 @@ impl Claims {
         Ok(())
     }
 
-    /// The new version will not refer to an extent.
+    /// Gives up an extent that the new version does not refer to.
     pub(crate) fn retire(&mut self, extent: Extent) {
         self.retired.push(extent);
     }
 
-    /// Where [`Claims::undo`] goes back to.
+    /// A position to which [`Claims::undo`] returns.
     pub(crate) fn mark(&self) -> (usize, usize) {
         (self.allocated.len(), self.retired.len())
     }
 
-    /// Gives back what was taken since the mark; what was given up since then is not.
+    /// Gives back the extents taken since the mark. Extents given up since then stay in use.
     pub(crate) fn undo(&mut self, (allocated, retired): (usize, usize)) {
         give_back(&self.pages, &self.allocated.split_off(allocated));
         self.retired.truncate(retired);
     }
 
-    /// The change is done: what it took and what it gave up, in page order and joined where they touch.
+    /// Ends the change: returns the taken and the given up extents, in page order and joined where they touch.
     pub(crate) fn keep(&mut self) -> (Vec<Extent>, Vec<Extent>) {
         (joined(std::mem::take(&mut self.allocated)), joined(std::mem::take(&mut self.retired)))
     }

@@ -1,16 +1,21 @@
 //! Compaction: the tree is rewritten stretch by stretch, in key order, into packed leaves that lie next to each other.
 //!
-//! 1. A stretch begins at a key and has leaves of so many bytes, none that begins where the [`index::Part`] ends, all below one node of level 2, so that
-//!    it needs one list of children. Its internal nodes and its leaves are read in a psync each.
-//! 2. All runs of a leaf are merged, and what need not stay goes, as in any rewrite ([`index::merge`]). What stays of all leaves is cut
-//!    into leaves filled to 31/32 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of them is filled up with what comes after. A leaf in which nothing
-//!    stays because all of it was deleted as a range is given up unread, unless there are documents in it.
-//! 3. New leaves are cut out of one long extent, or a few where the disk is too full, and written in one psync of long pieces.
-//! 4. The nodes above them are packed anew, together with the children that stay; the path to the root is rewritten as after
-//!    a batch.
-//! 5. A stretch takes along what the one before has left half empty: its last leaf, and the leaves of its last node.
+//! 1. A stretch begins at a key and has leaves of a limited number of bytes. No leaf of the stretch begins at or above
+//!    the end of the [`index::Part`]. All leaves are below one node of level 2, so the stretch needs one list of
+//!    children. Its internal nodes and its leaves are read in a psync each.
+//! 2. All runs of a leaf are merged, and dead versions are dropped, as in any rewrite ([`index::merge`]). The remaining
+//!    entries of all leaves are cut into leaves filled to 31/32 ([`layout`]), [`CHUNK_BYTES`] at a time; the last of
+//!    these leaves is filled up with the entries that follow. A leaf that is entirely deleted by a range is given up
+//!    unread, unless there are documents in it.
+//! 3. New leaves are cut out of one long extent, or a few where the disk is too full, and written in one psync of long
+//!    pieces.
+//! 4. The nodes above the new leaves are packed anew, together with the children that stay; the path to the root is
+//!    rewritten as after a batch.
+//! 5. A stretch takes along the half-empty remains of the previous stretch: its last leaf, and the leaves of its last
+//!    node.
 //!
-//! Invariant: a stretch is a change of its own, as a batch is: the tree is whole after each, and before it in case of a failure.
+//! Invariant: a stretch is a change of its own, as a batch is. The tree is whole after each stretch, and is unchanged
+//! after a failure.
 
 use std::sync::Arc;
 
@@ -29,30 +34,32 @@ use crate::leaf::Leaf;
 use crate::node::{Edges, Node, separator};
 use crate::version::Version;
 
-/// Runs that are cut into leaves together, at least.
+/// The least bytes of runs that are cut into leaves together.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What a leaf that is given up unread counts for: its part of the redo, and of what is read to find it.
+/// Bytes that a leaf given up unread counts for: its part of the redo, and of the reads that find the leaf.
 const BARE_LEAF_BYTES: usize = 64;
 
-/// Pages of a write, if a leaf is not longer.
+/// Pages of a write, unless a leaf is longer.
 const PIECE_PAGES: u32 = 256;
 
-/// A node that is less full is taken along by the next stretch; so is a leaf of less than this part of a packed one.
+/// A node filled less than this is taken along by the next stretch. The same holds for a leaf of less than this part of
+/// a packed one.
 const TAKEN_ALONG: (usize, usize) = (3, 4);
 
 /// A stretch that was compacted.
 pub(crate) struct Stretch {
     pub(crate) done: Done,
-    /// Where the next one begins; none at the end of the tree.
+    /// Where the next stretch begins; none at the end of the tree.
     pub(crate) next: Option<Vec<u8>>,
-    /// Leaves that it had.
+    /// Number of leaves before the compaction.
     pub(crate) leaves: u64,
-    /// Bytes of runs in them.
+    /// Bytes of runs in those leaves.
     pub(crate) bytes: u64,
 }
 
-/// Compacts the first stretch of `part` into leaves of `leaf_pages` pages. Commits after `through` may be applied again.
+/// Compacts the first stretch of `part` into leaves of `leaf_pages` pages. Commits after `through` may be applied
+/// again.
 pub(crate) fn compact(
     base: &Version, again: Again, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon,
 ) -> Result<Stretch> {
@@ -74,11 +81,11 @@ pub(crate) fn compact(
     Ok(Stretch { done: apply.done(), next, leaves, bytes })
 }
 
-/// The way from the root down to level 2, and what is below.
+/// The path from the root down to level 2, and the children below.
 struct Path {
-    /// Nodes from the root on, each with its lower bound and the child that leads on; the last is on level 2.
+    /// Nodes from the root on, each with its lower bound and the child on the path; the last node is on level 2.
     nodes: Vec<(Arc<Node>, Pointer, Vec<u8>, usize)>,
-    /// Children of the last of them, which are nodes of level 1; or the root, where it is on that level or is a leaf.
+    /// Children of the last node of the path, on level 1. Where the root is on level 1 or is a leaf, the root itself.
     below: Edges,
     /// The child of `below` in which the stretch begins.
     first: usize,
@@ -87,7 +94,7 @@ struct Path {
 impl Path {
     /// Where the keys below this path end.
     fn end(&self) -> Option<Vec<u8>> {
-        // What follows the last node's children is not below the last node; the child it leads on to is of no interest.
+        // The keys behind the last node's children are outside this path, so the last node's own child does not count.
         let above = self.nodes.len().saturating_sub(1);
         let turn = self.nodes[..above].iter().rev().find(|(node, _, _, child)| child + 1 < node.len());
         turn.map(|(node, _, _, child)| node.separator(child + 1))
@@ -97,10 +104,10 @@ impl Path {
 /// Children of neighbouring nodes of level 1, and those nodes.
 #[derive(Default)]
 struct Gathered {
-    /// Which of [`Path::below`].
+    /// The nodes' indices in [`Path::below`].
     nodes: std::ops::Range<usize>,
     before: Edges,
-    /// Those that are rewritten.
+    /// The leaves to rewrite.
     leaves: Edges,
     after: Edges,
     /// Where the stretch ends, if more is below the same node of level 2.
@@ -161,7 +168,7 @@ impl Apply<'_> {
         gathered.take_along();
         let mut left = part.bytes;
         gathered.take(&edges, part, self.rules.horizon, &mut left);
-        // As many nodes as will be needed, if they are like the first.
+        // The expected number of nodes, if all are like the first.
         let each = edges.pointers().iter().map(|leaf| leaf.length as usize).sum::<usize>().max(1);
         while gathered.next.is_none() && gathered.nodes.end < path.below.len() {
             let low = path.below.low(gathered.nodes.end);
@@ -186,7 +193,7 @@ impl Apply<'_> {
         Ok(nodes.iter().zip(range).map(|(node, child)| node.edges(path.below.low(child))).collect())
     }
 
-    /// Rewrites the leaves, which end below `high`; gives all children of the nodes.
+    /// Rewrites the leaves, which end below `high`; returns all children of the nodes.
     fn rewrite_all(&mut self, mut gathered: Gathered, high: Option<&[u8]>) -> Result<Children> {
         gathered.leaves.pointers().iter().for_each(|leaf| self.claims.retire(leaf.extent()));
         let first_low = if gathered.leaves.is_empty() { Vec::new() } else { gathered.leaves.low(0).to_vec() };
@@ -220,7 +227,7 @@ impl Apply<'_> {
         Ok(Children { nodes: gathered.nodes, edges })
     }
 
-    /// The leaves of some, which end below `high`, in which something may stay.
+    /// The leaves in which an entry may stay, out of leaves that end below `high`.
     fn without_bare(&self, leaves: &Edges, high: Option<&[u8]>) -> Edges {
         let mut out = Edges::default();
         for leaf in 0..leaves.len() {
@@ -232,7 +239,7 @@ impl Apply<'_> {
         out
     }
 
-    /// The leaves, in their order; what is not cached is read in one psync.
+    /// The leaves, in order; those not cached are read in one psync.
     fn read_all(&self, leaves: &Edges) -> Result<Vec<Arc<Leaf>>> {
         let shared = &self.base.shared;
         let mut out: Vec<_> = leaves.pointers().iter().map(|leaf| shared.cached_leaf(leaf, 0)).collect();
@@ -245,7 +252,8 @@ impl Apply<'_> {
         Ok(out.into_iter().flatten().collect())
     }
 
-    /// Puts entries into leaves, all but those of the last one, which waits for more; `low` is where they begin.
+    /// Puts entries into leaves, which begin at `low`. The entries of the last leaf are kept back, because more may
+    /// follow.
     fn put_leaves(
         &mut self, waiting: &mut Vec<Update<'_>>, low: &mut Vec<u8>, all: bool, out: &mut Output, edges: &mut Edges,
     ) -> Result<()> {
@@ -271,7 +279,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Puts new children below the path, and rewrites it up to the root.
+    /// Puts new children below the path, and rewrites the path up to the root.
     fn replace(&mut self, path: Path, children: Children) -> Result<crate::format::root::Root> {
         if self.root.height < 2 {
             return self.grow(children.edges, 0, None);
@@ -301,7 +309,7 @@ impl Apply<'_> {
 }
 
 impl Gathered {
-    /// Moves the last leaf before the stretch into it if the stretch before has left it half empty.
+    /// Moves the last leaf before the stretch into the stretch, if the previous stretch has left that leaf half empty.
     fn take_along(&mut self) {
         let before = &self.before;
         if ends_short(before) {
@@ -312,7 +320,7 @@ impl Gathered {
         }
     }
 
-    /// Takes the next node's leaves, as far as the part and the limit go; those that are left stay as they are.
+    /// Takes the next node's leaves, as far as the part and the limit go; the other leaves stay unchanged.
     fn take(&mut self, edges: &Edges, part: Part<'_>, horizon: &Horizon, left: &mut usize) {
         let mut end = 0;
         while end < edges.len() && *left > 0 && part.has(edges.low(end)) {
@@ -333,12 +341,12 @@ impl Gathered {
     }
 }
 
-/// Whether nothing stays of a leaf that ends below `high`, and none of it is a document.
+/// Whether a leaf that ends below `high` keeps no entry and has no documents.
 fn is_bare(edges: &Edges, leaf: usize, high: Option<&[u8]>, horizon: &Horizon) -> bool {
     !edges.pointers()[leaf].documents && horizon.is_bare(edges.low(leaf), high)
 }
 
-/// Whether the last of some leaves is half empty, as a stretch leaves it.
+/// Whether the last leaf of a list is half empty, as at the end of a stretch.
 fn ends_short(leaves: &Edges) -> bool {
     let full = |leaf: &Pointer| packed(leaf.capacity()) * TAKEN_ALONG.0 / TAKEN_ALONG.1;
     leaves.pointers().last().is_some_and(|leaf| (leaf.length as usize) < full(leaf))
@@ -348,15 +356,15 @@ fn is_sparse(edges: &Edges) -> bool {
     node_bytes(1, edges) < PAGE * TAKEN_ALONG.0 / TAKEN_ALONG.1
 }
 
-/// Where new leaves go.
+/// The destination of new leaves.
 struct Output {
-    /// Pages of each of them.
+    /// Pages of each new leaf.
     leaf_pages: u32,
-    /// Leaves that are still expected.
+    /// Number of leaves still expected.
     expected: usize,
-    /// The extent that they are cut out of, and how many of its pages are given out.
+    /// The extent that leaves are cut out of, and how many of its pages are given out.
     extent: Option<(Extent, u32)>,
-    /// Bytes to be written, and where; the last one may grow.
+    /// Pieces to be written, each with its file offset; the last one may grow.
     pieces: Vec<(u64, Buffer)>,
     filled: usize,
 }
@@ -383,7 +391,7 @@ impl Output {
         Ok(Extent::new(space::PageId(extent.page.0 + u64::from(used)), self.leaf_pages))
     }
 
-    /// Where the bytes of a leaf go, all of them zero.
+    /// The buffer space for the bytes of a leaf, all zero.
     fn room(&mut self, extent: Extent) -> &mut [u8] {
         let bytes = extent.pages as usize * PAGE;
         let joins = self.pieces.last().is_some_and(|(offset, buffer)| {
@@ -407,7 +415,7 @@ impl Output {
         self.filled = 0;
     }
 
-    /// Gives back what was not needed.
+    /// Gives back the unused pages.
     fn end(&mut self, claims: &mut Claims) -> Result<()> {
         self.end_piece();
         match self.extent.take() {

@@ -1,8 +1,9 @@
-//! How the entries of a rewritten leaf are laid out: cut into leaves, and those into a run per page.
+//! How the entries of a rewritten leaf are laid out: cut into leaves, and each leaf into a run per page.
 //!
 //! 1. A leaf is cut between keys, never within the versions of one.
-//! 2. Entries that came from all over make leaves that are half to two thirds full, so that they can grow, but where nearly all of them were put in place of others. A leaf that grew
-//!    at one end only will go on doing so: there, all leaves but the one at that end are filled to [`PACKED`].
+//! 2. Entries from all over make leaves that are half to two thirds full, so that the leaves can grow. The exception is
+//!    a leaf in which nearly all entries replaced others. A leaf that grew at one end only will go on doing so: all its
+//!    leaves but the one at that end are filled to [`PACKED`].
 //! 3. A key whose versions do not fit in a leaf gets a longer extent of its own, with half as much again to grow.
 
 use index::{Error, Result, Update};
@@ -11,19 +12,20 @@ use space::PAGE;
 use crate::format::LEAF_PAGES_MAX;
 use crate::format::run::RunSize;
 
-/// How full leaves are where the tree grows at its end: 15 / 16.
+/// Fill of leaves where the tree grows at its end: 15 / 16.
 const PACKED: (usize, usize) = (15, 16);
 
-/// How full a compaction makes them: what is compacted is to take little space.
+/// Fill of leaves after a compaction, which is to save space.
 const COMPACTED: (usize, usize) = (31, 32);
 
 /// Up to 3 / 4 full, entries stay one leaf; up to [`PACKED`] where there are hardly more keys than before.
 const SINGLE: (usize, usize) = (3, 4);
 
-/// Where they do not, they are cut into so many leaves that each is at most 2 / 3 full.
+/// Otherwise, the entries are cut into so many leaves that each is at most 2 / 3 full.
 pub(super) const SPREAD: (usize, usize) = (2, 3);
 
-/// A row of full leaves is cut into so many that each is at most 17 / 20 full. With less they would be as empty as halves, with more soon be cut again.
+/// A row of full leaves is cut into so many that each is at most 17 / 20 full. With less, the leaves would be as empty
+/// as halves; with more, they would soon be cut again.
 const ROW: (usize, usize) = (17, 20);
 
 /// Where a leaf grew.
@@ -31,26 +33,26 @@ const ROW: (usize, usize) = (17, 20);
 pub(super) enum Growth {
     /// All over.
     Anywhere,
-    /// It is a row of full leaves, one of which grew all over or has no room left.
+    /// The leaf is a row of full leaves, one of which grew all over or has no room left.
     Row,
-    /// Above all that was there.
+    /// Above all old entries.
     Above,
-    /// Below all that was there.
+    /// Below all old entries.
     Below,
-    /// Not at all: most updates are deletes, or of keys that it has.
+    /// Nowhere: most updates are deletes, or are of keys that the leaf already has.
     Nowhere,
-    /// Not at all: it is compacted.
+    /// Nowhere: the leaf is being compacted.
     Compacted,
 }
 
 /// A new leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Its last entry's index + 1; it begins where the one before ends.
+    /// Index of the last entry + 1; the leaf begins where the previous one ends.
     pub(super) end: usize,
-    /// Pages of its extent.
+    /// Pages of the extent.
     pub(super) pages: u32,
-    /// Pages that its runs fill.
+    /// Pages that the runs fill.
     pub(super) used: usize,
 }
 
@@ -58,9 +60,10 @@ pub(super) const fn part(whole: usize, (numerator, denominator): (usize, usize))
     whole * numerator / denominator
 }
 
-/// How far a leaf of so many bytes is filled where nothing suggests that its keys will grow.
+/// Bytes to which a leaf of `capacity` bytes is filled if its keys are not expected to grow.
 ///
-/// What is left takes a run or two, so that the first updates after a load or a compaction do not split every leaf they meet.
+/// The rest has room for a run or two, so that the first updates after a load or a compaction do not split every leaf
+/// they meet.
 pub(crate) const fn packed(capacity: usize) -> usize {
     part(capacity, PACKED)
 }
@@ -115,7 +118,7 @@ pub(super) fn cut(entries: &[Update<'_>], leaf_pages: u32, growth: Growth) -> Re
     Ok(cuts)
 }
 
-/// Into how many leaves so many bytes are cut.
+/// Number of leaves into which `total` bytes are cut.
 fn leaves(total: usize, capacity: usize, growth: Growth) -> usize {
     match growth {
         Growth::Anywhere => spread(total, capacity, SINGLE),
@@ -126,7 +129,7 @@ fn leaves(total: usize, capacity: usize, growth: Growth) -> usize {
     }
 }
 
-/// Into how many leaves entries are spread that came from all over, where one may be filled up to `single`.
+/// Number of leaves for entries from all over. One leaf may be filled up to `single`.
 fn spread(total: usize, capacity: usize, single: (usize, usize)) -> usize {
     if total <= part(capacity, single) { 1 } else { total.div_ceil(part(capacity, SPREAD)) }
 }
@@ -143,7 +146,7 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// Up to which length the next leaf is filled.
+    /// Length up to which the next leaf is filled.
     fn target(&self) -> usize {
         let packed = part(self.capacity, PACKED);
         match self.growth {
@@ -151,7 +154,7 @@ impl Cutter<'_> {
             Growth::Anywhere | Growth::Nowhere | Growth::Row => self.left.div_ceil(self.leaves),
             Growth::Above => packed,
             Growth::Compacted => part(self.capacity, COMPACTED),
-            // The first gets what the packed ones behind it leave over.
+            // The first leaf gets the entries that the packed leaves behind it leave over.
             Growth::Below if self.first => self.left - (self.leaves - 1) * packed,
             Growth::Below if self.leaves <= 1 => self.capacity,
             Growth::Below => self.left.div_ceil(self.leaves),
@@ -269,7 +272,7 @@ mod tests {
         let keys = keys(3000);
         for odd in [1, 2, 50, 150, 199, 1000, 3000] {
             let mut entries = entries(&keys, 1);
-            // A value of another length now and then, so that runs end or become general.
+            // Now and then a value has another length, so that runs end or become general.
             for entry in entries.iter_mut().skip(odd / 2).step_by(odd) {
                 entry.operation = Operation::Put(Payload::Inline(&[0; 31]), None);
             }

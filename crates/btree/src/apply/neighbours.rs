@@ -1,11 +1,12 @@
 //! Which neighbouring leaves are rewritten together, under one parent.
 //!
-//! 1. A rewritten leaf that is less than a quarter full is joined with the leaf before or after it, if both can be
-//!    expected to fill at most two thirds of a leaf. Where neither fits, it shares with the smaller one what both have,
-//!    unless it is the end at which the tree grows. One that has no neighbour is looked at again ([`index::Again`]).
-//! 2. A leaf that has to be cut, at no end of the tree, takes a neighbour along that is full too, as in a B*-tree (Knuth,
-//!    "The Art of Computer Programming", vol. 3, section 6.2.4): both are cut into three, where each alone would be cut
-//!    into halves. Full neighbours that are rewritten in any case make a row of up to [`ROW_MAX`].
+//! 1. A rewritten leaf that is less than a quarter full is joined with the leaf before or after, if both together
+//!    are expected to fill at most two thirds of a leaf. Where neither neighbour fits, the leaf shares entries with the
+//!    smaller one, unless the leaf is at the end at which the tree grows. A leaf without a neighbour is looked at again
+//!    ([`index::Again`]).
+//! 2. A leaf that has to be cut, at no end of the tree, takes along a neighbour that is full too, as in a B*-tree
+//!    (Knuth, "The Art of Computer Programming", vol. 3, section 6.2.4). Both are cut into three, where each alone
+//!    would be cut into halves. Full neighbours that are rewritten in any case make a row of up to [`ROW_MAX`].
 //! 3. A neighbour that was to be appended to, or left alone, is read and rewritten too.
 
 use std::ops::Range;
@@ -17,16 +18,16 @@ use super::layout::{Growth, SPREAD, length, packed, part};
 use super::rewrite::Merged;
 use super::window::{How, Parent, Task};
 
-/// Most leaves of a row. A longer one is cut into hardly fewer leaves.
+/// Most leaves of a row. A longer row is cut into hardly fewer leaves.
 const ROW_MAX: usize = 4;
 
 /// Neighbouring leaves that are rewritten together.
 pub(super) struct Group {
     pub(super) parent: usize,
     pub(super) children: Range<usize>,
-    /// What makes it up, in key order.
+    /// The members, in key order.
     pub(super) members: Vec<Member>,
-    /// Where it grew, if it is more than a leaf.
+    /// Where the group grew, if the group is more than a leaf.
     pub(super) growth: Growth,
 }
 
@@ -37,23 +38,23 @@ pub(super) enum Member {
     Second(usize),
 }
 
-/// Neighbouring children on the way to a group.
+/// Neighbouring children that may form a group.
 struct Candidate {
     children: Range<usize>,
     bytes: usize,
     entries: usize,
     rewritten: bool,
-    /// Whether it is not just the end at which the tree grows.
+    /// False for the end at which the tree grows.
     settled: bool,
-    /// Whether little room is left, and there are keys to cut it between.
+    /// Whether little room is left, and there are keys to cut between.
     full: bool,
-    /// Whether it is full, and will be cut by itself as far as is known.
+    /// Whether the candidate is full, and will be cut by itself as far as is known.
     cut: bool,
 }
 
 impl Candidate {
-    /// Whether both are cut as a row, of which one would be cut by itself: leaves that are rewritten in any case, or one such and one that it
-    /// takes along.
+    /// Whether both candidates are cut as a row. One of them would be cut by itself. Either both are rewritten in any
+    /// case, or such a leaf takes the other one along.
     fn is_row_with(&self, next: &Self) -> bool {
         let leaves = self.children.len() + next.children.len();
         let most = if self.rewritten && next.rewritten { ROW_MAX } else { 2 };
@@ -72,7 +73,8 @@ impl Candidate {
 }
 
 impl Apply<'_> {
-    /// Which leaves are rewritten together; and the tasks of the neighbours that this takes along, which have to be loaded.
+    /// The groups of leaves to rewrite together, and the tasks of the neighbours that are taken along, which have to be
+    /// loaded.
     pub(super) fn group(
         &self, parents: &[Parent], tasks: &mut [Task], merged: &[Option<Merged<'_>>],
     ) -> (Vec<Group>, Vec<Task>) {
@@ -93,7 +95,7 @@ impl Apply<'_> {
         (groups, second)
     }
 
-    /// Bytes of a leaf for entries of which so many take so many bytes.
+    /// Bytes of a leaf for entries of this count and these bytes.
     fn capacity(&self, entries: usize, bytes: usize) -> usize {
         self.leaf_pages(entries, bytes) as usize * PAGE
     }
@@ -103,13 +105,13 @@ impl Apply<'_> {
         bytes > 0 && bytes < self.capacity(entries, bytes) / 4
     }
 
-    /// Whether it is fuller than leaves that were just cut.
+    /// Whether a leaf is fuller than leaves that were just cut.
     fn is_full(&self, entries: usize, bytes: usize) -> bool {
         bytes > part(self.capacity(entries, bytes), SPREAD)
     }
 
-    /// Whether a full leaf grew all over, or has nearly all keys as they were and no room left: as after a load, when entries of a later
-    /// commit take a little more.
+    /// Whether a full leaf grew all over, or kept nearly all keys and has no room left. The second case arises after a
+    /// load, when entries of a later commit take a little more.
     fn has_outgrown(&self, merged: &Merged<'_>) -> bool {
         match merged.growth {
             Growth::Anywhere => true,
@@ -118,7 +120,8 @@ impl Apply<'_> {
         }
     }
 
-    /// Whether no key has versions that fill half of a leaf: they could not be cut, and whatever is taken along would be rewritten in vain.
+    /// Whether no key has versions that fill half of a leaf. Such versions could not be cut, so a neighbour would be
+    /// taken along and rewritten in vain.
     fn can_be_cut(&self, merged: &Merged<'_>) -> bool {
         let most = self.capacity(merged.entries.len(), merged.length) / 2;
         let mut keys = merged.entries.chunk_by(|one, next| one.key == next.key);
@@ -169,7 +172,7 @@ impl Apply<'_> {
         self.share(out)
     }
 
-    /// Lets those that are still small share with the smaller of their neighbours.
+    /// Lets leaves that are still small share entries with the smaller of their neighbours.
     fn share(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
         let mut out: Vec<Candidate> = Vec::with_capacity(candidates.len());
         let mut rest = candidates.into_iter().peekable();
@@ -199,8 +202,8 @@ impl Apply<'_> {
     }
 }
 
-/// What a leaf that is not rewritten would be if it were, by what is known of it without reading: its entries, and where its runs will end; less
-/// half of the entries that may be dead, unless snapshots may hold on to them.
+/// The expected content of a leaf if rewritten, as far as known without a read: its number of entries, and the end of
+/// its runs. Half of the possibly dead entries are subtracted, unless snapshots may need them.
 fn expected(parent: &Parent, child: usize, task: Option<&Task>, snapshots: bool) -> (usize, usize) {
     let Some(pointer) = parent.pointer(child) else { return (0, 0) };
     let (mut length, mut entries, mut least) =
@@ -217,7 +220,7 @@ fn expected(parent: &Parent, child: usize, task: Option<&Task>, snapshots: bool)
     (stay, length * stay / entries.max(1))
 }
 
-/// The members of a group; those that are not loaded become tasks of the second round.
+/// The members of a group; members that are not loaded become tasks of the second round.
 fn members(
     parent: &Parent, candidate: &Candidate, tasks: &mut [Task], range: Range<usize>, second: &mut Vec<Task>,
 ) -> Vec<Member> {

@@ -1,10 +1,12 @@
-//! New internal nodes: how changed lists of children are packed into them, and how they are written.
+//! New internal nodes: how changed lists of children are packed into nodes, and how nodes are written.
 //!
-//! 1. [`Apply::repack`] takes the changed children lists of a node's children and gives the node's own new list: lists that
-//!    are empty vanish, those too large for a page are cut, those that lost children and fill less than a quarter of a page are
-//!    joined with a neighbour; what both have is cut in two again where it fills most of a page. One that has no neighbour is
-//!    looked at again ([`index::Again`]).
-//! 2. [`Apply::grow`] ends the way up: it puts levels on top until one root is left, or takes off those with a single child.
+//! 1. [`Apply::repack`] takes the changed lists of a node's children and returns the node's own new list.
+//!    - An empty list vanishes, and a list too large for a page is cut.
+//!    - A list that lost children and fills less than a quarter of a page is joined with a neighbour. The joined list
+//!      is cut in two again where it fills most of a page.
+//!    - A node without a neighbour is looked at again ([`index::Again`]).
+//! 2. [`Apply::grow`] ends the way up: levels are put on top until one root is left, or levels with a single child are
+//!    taken off.
 //! 3. [`NodeWriter`] hands out pages from contiguous extents that double in size, and writes each extent in one piece.
 
 use std::collections::HashMap;
@@ -25,27 +27,27 @@ use crate::node::{Edges, Node};
 use crate::shared::Shared;
 use index::due;
 
-/// A node smaller than this looks for a neighbour to be joined with.
+/// A node smaller than this is joined with a neighbour.
 const SMALL: usize = PAGE / 4;
 
-/// How far nodes are filled that will hardly grow.
+/// Fill of nodes that will hardly grow.
 pub(crate) const PACKED: usize = PAGE * 15 / 16;
 
-/// Nodes of the first and of the largest extent that a batch takes for them.
+/// Pages of the first and of the largest extent that a batch takes for nodes.
 const EXTENT_PAGES: (u32, u32) = (4, 256);
 
-/// A child on its way into a parent.
+/// A child on the way into a parent.
 enum Piece {
-    /// As it was.
+    /// An unchanged child.
     Kept { low: Vec<u8>, pointer: Pointer },
-    /// A new list of its children; the node that it was, to see how it grew.
+    /// A child with a new list of children; `old` is its former node, which shows how the list grew.
     Changed { edges: Edges, old: Arc<Node> },
-    /// The children of several.
+    /// The children of several nodes.
     Joined { edges: Edges },
 }
 
 impl Piece {
-    /// Its children, if it is written anew.
+    /// The piece's children, if the piece is written anew.
     const fn edges(&self) -> Option<&Edges> {
         match self {
             Self::Kept { .. } => None,
@@ -55,7 +57,7 @@ impl Piece {
 }
 
 impl Apply<'_> {
-    /// The new list of children of `node`, whose children on `level` have changed as `changed` says.
+    /// The new list of children of `node`, after the changes `changed` of its children on `level`.
     pub(super) fn repack(
         &mut self, level: u8, node: &Node, low: &[u8], changed: Vec<(usize, (Edges, Arc<Node>))>,
     ) -> Result<Edges> {
@@ -98,8 +100,8 @@ impl Apply<'_> {
         Ok(out)
     }
 
-    /// Whether a node is nearly empty because of what it lost: one that has few children because it is new at the end at which the
-    /// tree grows is left alone.
+    /// Whether a node is nearly empty because children were lost. A node with few children that is new at the end at
+    /// which the tree grows does not count.
     fn is_underfull(&self, level: u8, piece: &Piece) -> bool {
         let lost = match piece {
             Piece::Kept { .. } => false,
@@ -143,7 +145,7 @@ impl Apply<'_> {
         Ok(out)
     }
 
-    /// Reads the kept neighbours of underfull pieces, in one psync; gives their children by page.
+    /// Reads the kept neighbours of underfull pieces, in one psync; returns their children by page.
     fn load_neighbours(&self, level: u8, pieces: &[Piece]) -> Result<HashMap<u64, Edges>> {
         let small = |index: usize| pieces.get(index).is_some_and(|piece| self.is_underfull(level, piece));
         let (mut lows, mut pointers) = (Vec::new(), Vec::new());
@@ -160,7 +162,7 @@ impl Apply<'_> {
         Ok(pointers.iter().map(|pointer| pointer.page).zip(edges).collect())
     }
 
-    /// Writes the parts of a list of children as a node each; adds them to their parent's list.
+    /// Writes each part of a list of children as a node, and adds the nodes to their parent's list.
     pub(super) fn write_nodes(
         &mut self, level: u8, edges: &Edges, parts: Vec<Range<usize>>, out: &mut Edges,
     ) -> Result<()> {
@@ -176,7 +178,7 @@ impl Apply<'_> {
         self.nodes.write(&mut self.claims, &self.base.shared, self.base.table, level, edges)
     }
 
-    /// Makes a root of a list of children on `level`, 0 for leaves; `old` is the node that they were in.
+    /// Makes a root of a list of children on `level`, 0 for leaves; `old` is the former node of the children.
     pub(super) fn grow(&mut self, mut edges: Edges, mut level: u8, mut old: Option<&Node>) -> Result<Root> {
         let leaf_pages = self.root.leaf_pages;
         let is_top = edges.len() < 2;
@@ -191,7 +193,8 @@ impl Apply<'_> {
         let Some(mut pointer) = edges.pointers().first().copied() else {
             return Ok(Root { height: 0, pointer: None, leaf_pages, expires: false });
         };
-        // A root with a single child is not needed. Nodes that were written just now may have to be read back.
+        // A root with a single child is not needed. Its child may be a node of this batch, which then has to be read
+        // back.
         if is_top && level > 0 {
             self.write_nodes_out()?;
         }
@@ -209,12 +212,12 @@ impl Apply<'_> {
     }
 }
 
-/// Whether all that is new came after the old children.
+/// Whether all new children came after the old ones.
 fn grew_at_end(old: &Node, edges: &Edges) -> bool {
     edges.len() > old.len() && (1..old.len()).all(|child| old.separator(child) == edges.low(child))
 }
 
-/// Cuts a list of children only if it is too large for a page.
+/// Cuts a list of children only where the list is too large for a page.
 pub(super) fn fitted(level: u8, edges: &Edges, packed: impl FnOnce() -> bool) -> Vec<Range<usize>> {
     if node_bytes(level, edges) > PAGE {
         return cut(level, edges, packed());
@@ -222,7 +225,8 @@ pub(super) fn fitted(level: u8, edges: &Edges, packed: impl FnOnce() -> bool) ->
     std::iter::once(0..edges.len()).collect()
 }
 
-/// Cuts a list of children into lists that fit: filled to 15 / 16 of a page and the last one less, or each to at most 7 / 10.
+/// Cuts a list of children into lists that fit. Packed lists are filled to 15/16 of a page, the last one less; other
+/// lists are filled to at most 7/10.
 fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
     let plan = Plan::new(level, edges);
     let cost = |index: usize| plan.child_bytes(edges, index);
@@ -233,16 +237,17 @@ fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
     while start < edges.len() {
         let target = if packed || parts <= 1 { PACKED } else { empty + left.div_ceil(parts) };
         let (mut end, mut bytes) = (start + 1, empty + cost(start));
-        // As near to the target as children allow, which are not all of one size.
+        // As near to the target as the children's different sizes allow.
         while end < edges.len() && bytes + cost(end) <= PAGE && (bytes + cost(end) / 2 <= target || end - start < 2) {
             bytes += cost(end);
             end += 1;
         }
-        // What a part takes is known when it is laid out itself: with other heads it may be more than its share of the whole.
+        // The size of a part is known only when the part itself is laid out: with other heads it may exceed its share
+        // of the whole.
         while end - start > 2 && node_bytes(level, &edges.some(start..end)) > PAGE {
             end -= 1;
         }
-        // The last one is not left alone; three always fit.
+        // The last child is not left alone; three always fit.
         if end + 1 == edges.len() {
             if end - start > 2 { end -= 1 } else { end += 1 }
         }
@@ -254,7 +259,7 @@ fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
     out
 }
 
-/// Hands out pages for new nodes and writes them in long pieces.
+/// Hands out pages for new nodes, and writes the nodes in long pieces.
 #[derive(Default)]
 pub(crate) struct NodeWriter {
     open: Option<Open>,
@@ -263,7 +268,7 @@ pub(crate) struct NodeWriter {
     writes: Vec<Request>,
 }
 
-/// An extent that still has pages.
+/// An extent with free pages.
 struct Open {
     extent: Extent,
     buffer: Buffer,
@@ -271,7 +276,7 @@ struct Open {
 }
 
 impl NodeWriter {
-    /// A new node, which is in the cache from now on.
+    /// Adds a new node, which is in the cache from now on.
     pub(crate) fn write(
         &mut self, claims: &mut Claims, shared: &Shared, table: TableId, level: u8, edges: &Edges,
     ) -> Result<Pointer> {
@@ -286,7 +291,7 @@ impl NodeWriter {
         Ok(pointer)
     }
 
-    /// The next page, and where its bytes go.
+    /// The next page, and the buffer for its bytes.
     fn page(&mut self, claims: &mut Claims, file: &File) -> Result<(u64, &mut [u8])> {
         if self.open.as_ref().is_some_and(|open| open.used == open.extent.pages) {
             self.close(claims, file)?;
@@ -304,7 +309,7 @@ impl NodeWriter {
         Ok((open.extent.page.0 + u64::from(open.used) - 1, &mut open.buffer[at..at + PAGE]))
     }
 
-    /// Gives back pages that were not needed, and queues the rest to be written.
+    /// Gives back the unused pages, and queues the others to be written.
     pub(crate) fn close(&mut self, claims: &mut Claims, file: &File) -> Result<()> {
         if let Some(mut open) = self.open.take() {
             claims.shorten(open.extent, open.used)?;
@@ -314,7 +319,7 @@ impl NodeWriter {
         Ok(())
     }
 
-    /// Writes that are due.
+    /// Takes the queued writes.
     pub(crate) fn take_writes(&mut self) -> Vec<Request> {
         std::mem::take(&mut self.writes)
     }
@@ -383,7 +388,8 @@ mod tests {
         fn parts_whose_separators_are_of_two_lengths_fit(
             seed in any::<u64>(), count in 1500..3000_u64, longer in 4..7_u64, packed in any::<bool>(),
         ) {
-            // As of hashed keys where there are about as many leaves as short separators tell apart.
+            // Separators as of hashed keys, where the number of leaves is about the number that short separators tell
+            // apart.
             let mut edges = Edges::default();
             let keys: std::collections::BTreeSet<_> = (0..count).map(|number| {
                 let hash = (number ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -1,9 +1,9 @@
 //! Leaves that are rewritten: merged, joined, laid out, and placed in fresh extents.
 //!
-//! 1. All runs of a leaf and its new updates are merged, and what need not stay goes ([`index::merge`]).
-//! 2. Some are joined with their neighbours ([`super::neighbours`]).
-//! 3. What stays is laid out ([`super::layout`]): as no leaf, one, or several. New leaves of a window get neighbouring
-//!    extents, and those whose pages touch are written in one piece.
+//! 1. All runs of a leaf and its new updates are merged, and dead versions are dropped ([`index::merge`]).
+//! 2. Some leaves are joined with their neighbours ([`super::neighbours`]).
+//! 3. The remaining entries are laid out as no leaf, one, or several ([`super::layout`]). New leaves of a window get
+//!    neighbouring extents, and leaves whose pages touch are written in one piece.
 
 use std::ops::Range;
 
@@ -25,23 +25,23 @@ use crate::format::run::{Identity, Plan};
 use crate::node::{Keys, separator};
 use index::due;
 
-/// Longest write of several new leaves, in bytes; a single leaf may be longer.
+/// Most bytes of one write of several new leaves; a single leaf may be longer.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 
-/// A leaf with so many keys more, of those that it had, is not taken to be growing.
+/// A leaf does not count as growing if its live keys grew by at most one part in this many.
 const FEW_PART: u32 = 32;
 
-/// What stays of a leaf.
+/// The remaining entries of a leaf.
 pub(super) struct Merged<'w> {
     pub(super) entries: Vec<Update<'w>>,
-    /// Bytes that they take as one leaf.
+    /// Bytes of the entries as one leaf.
     pub(super) length: usize,
     pub(super) growth: Growth,
     /// Whether the leaf was cached.
     hot: bool,
 }
 
-/// The content of a group, and how it is cut into leaves.
+/// The content of a group, and how that content is cut into leaves.
 pub(super) struct Laid<'w> {
     entries: Vec<Update<'w>>,
     cuts: Vec<Cut>,
@@ -54,16 +54,16 @@ pub(super) struct NewLeaf {
     pub(super) fences: Keys,
     pub(super) filter: Vec<u8>,
     pub(super) pointer: Pointer,
-    /// Which of the writes it is in, and the bytes that it has there.
+    /// Index of the leaf's write, and the leaf's bytes in that write.
     pub(super) write: usize,
     pub(super) bytes: Range<usize>,
-    /// Whether what it was made of was cached.
+    /// Whether the old leaf was cached.
     pub(super) hot: bool,
-    /// Little of it will stay when everything through this seq is in the tree.
+    /// Little of the leaf will stay when everything through this seq is in the tree.
     pub(super) waits_for: Option<Seq>,
 }
 
-/// A leaf that was encoded, and what stands beside its pointer.
+/// An encoded leaf, and the data that stands beside its pointer.
 pub(super) struct Made {
     pub(super) pointer: Pointer,
     pub(super) fences: Keys,
@@ -71,7 +71,7 @@ pub(super) struct Made {
 }
 
 impl<'a> Apply<'a> {
-    /// Merges what was loaded of the tasks that rewrite.
+    /// Merges the loaded leaves of the tasks that rewrite.
     pub(super) fn merge_all<'w>(&mut self, tasks: &[Task], loaded: &'w [Loaded]) -> Result<Vec<Option<Merged<'w>>>>
     where
         'a: 'w,
@@ -123,7 +123,7 @@ impl<'a> Apply<'a> {
         Ok(if 2 * deletes > task.updates.len() { Growth::Nowhere } else { Growth::Anywhere })
     }
 
-    /// Lays out what stays of each group.
+    /// Lays out the remaining entries of each group.
     pub(super) fn lay_out<'w>(
         &mut self, groups: &[Group], mut first: Vec<Option<Merged<'w>>>, mut second: Vec<Option<Merged<'w>>>,
     ) -> Result<Vec<Laid<'w>>> {
@@ -163,7 +163,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Gives the new leaves extents, and adds their writes; each group's new leaves.
+    /// Gives the new leaves extents, and adds their writes; returns each group's new leaves.
     pub(super) fn place(
         &mut self, parents: &[Parent], groups: &[Group], laid: &[Laid<'_>], writes: &mut Vec<Request>,
     ) -> Result<Vec<Vec<NewLeaf>>> {
@@ -209,13 +209,13 @@ impl<'a> Apply<'a> {
         Ok(out)
     }
 
-    /// Writes entries as a leaf whose lower bound is `low`, a run per page.
+    /// Encodes entries as a leaf whose lower bound is `low`, a run per page.
     pub(super) fn encode(&self, entries: &[Update<'_>], low: &[u8], extent: Extent, out: &mut [u8]) -> Made {
         let shared = &self.base.shared;
         let identity = Identity { incarnation: shared.incarnation(), table: self.base.table };
         let (mut next, mut chain, mut length) = (0, 0, 0);
         let mut fences = Fences::default();
-        // Of each page where its entries end, and the CRC of its run.
+        // For each page, the index at which its entries end, and the CRC of its run.
         let mut pages = Vec::with_capacity(out.len() / PAGE);
         for (page, bytes) in out.chunks_exact_mut(PAGE).enumerate() {
             let rest = &entries[next..];
@@ -257,7 +257,7 @@ impl<'a> Apply<'a> {
         Made { pointer, fences, filter }
     }
 
-    /// Until when most of a new leaf are tombstones that may not go yet.
+    /// The newest seq of the tombstones that may not go yet, if two thirds of a new leaf's entries may be dead.
     pub(super) fn waits_for(&self, pointer: &Pointer, entries: &[Update<'_>]) -> Option<Seq> {
         let stays = |entry: &&Update<'_>| entry.operation == Operation::Delete && entry.seq > self.rules.through;
         let newest = entries.iter().filter(stays).map(|entry| entry.seq).max();
@@ -265,7 +265,7 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// The filter of a new leaf, of whose pages `pages` says where the entries end and what the CRC of the run is.
+/// The filter of a new leaf. `pages` holds, for each page, the end of its entries and the CRC of its run.
 fn filter_of(pointer: &Pointer, entries: &[Update<'_>], pages: &[(usize, u32)]) -> Vec<u8> {
     let mut filter = Maker::new(pointer.filter, pointer.pages, pointer.sorted);
     let mut start = 0;
@@ -284,7 +284,7 @@ fn filter_of(pointer: &Pointer, entries: &[Update<'_>], pages: &[(usize, u32)]) 
     filter.finish()
 }
 
-/// How many keys there are in sorted entries whose newest version is no tombstone.
+/// Number of keys in sorted entries whose newest version is no tombstone.
 fn live_keys(entries: &[Update<'_>]) -> u32 {
     let keys = entries.chunk_by(|one, other| one.key == other.key);
     let live = keys.filter(|versions| versions.last().is_some_and(|newest| newest.operation != Operation::Delete));
@@ -296,11 +296,11 @@ pub(super) const fn is_sparse(keys_min: u32, entries: u32) -> bool {
     3 * keys_min <= entries
 }
 
-/// Where a new leaf is in a write.
+/// Position of a new leaf in a write.
 struct Place {
-    /// Byte where it begins; at 0 a new write begins.
+    /// First byte of the leaf; at 0 a new write begins.
     at: usize,
-    /// Bytes of the whole write, where it is the first in it.
+    /// Bytes of the whole write, if the leaf is the first in the write.
     write_bytes: usize,
 }
 

@@ -1,14 +1,15 @@
-//! What is read and written while a window of leaves is computed.
+//! Reads and writes that run while a window of leaves is computed.
 //!
-//! Everything written is new, or behind the published bytes of a leaf: nothing that is read meanwhile changes. The reads of one window at a time
-//! are under way, and the writes of one, which bounds their memory. A batch is done when all of its writes are ([`Writes::settle`]).
+//! Every write goes to new pages, or behind the published bytes of a leaf, so no byte that is read meanwhile changes.
+//! The reads of one window at a time are under way, and the writes of one, which bounds their memory. A batch is done
+//! when all of its writes are ([`Writes::settle`]).
 
 use std::iter;
 
 use index::Result;
 use psync::{Completion, Psync, Request, Stream};
 
-/// Reads under way.
+/// Reads that are under way.
 pub(super) struct Reads {
     stream: Stream,
 }
@@ -18,19 +19,19 @@ impl Reads {
         Self { stream: psync.stream(psync.pio_max()) }
     }
 
-    /// Starts reads, of which none is under way.
+    /// Starts reads; no read may be under way.
     pub(super) fn start(&mut self, reads: Vec<Request>) {
         reads.into_iter().for_each(|read| self.stream.push(read));
         self.stream.submit();
     }
 
-    /// Waits for all.
+    /// Waits for all reads.
     pub(super) fn finish(&mut self) -> Vec<Completion> {
         complete(&mut self.stream).collect()
     }
 }
 
-/// Writes under way. Dropping them waits for them.
+/// Writes that are under way. Dropping the value waits for them.
 pub(super) struct Writes {
     stream: Stream,
 }
@@ -40,10 +41,10 @@ impl Writes {
         Self { stream: psync.stream(psync.pio_max()) }
     }
 
-    /// Starts writes, when those before them are complete.
+    /// Starts writes, after the earlier writes are complete.
     ///
     /// # Errors
-    /// Where one of those before failed.
+    /// Where an earlier write failed.
     pub(super) fn start(&mut self, writes: Vec<Request>) -> Result<()> {
         self.settle()?;
         writes.into_iter().for_each(|write| self.stream.push(write));
@@ -51,17 +52,17 @@ impl Writes {
         Ok(())
     }
 
-    /// Waits for all.
+    /// Waits for all writes.
     ///
     /// # Errors
-    /// Where one failed; all of them are complete nevertheless.
+    /// Where a write failed; all writes are complete nevertheless.
     pub(super) fn settle(&mut self) -> Result<()> {
         let results = complete(&mut self.stream).map(|completion| completion.result.err());
         results.fold(None, psync::Error::of_both).map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
-/// Everything that is under way, as it completes.
+/// All operations under way, as they complete.
 fn complete(stream: &mut Stream) -> impl Iterator<Item = Completion> {
     iter::from_fn(|| {
         stream.gather(stream.in_flight());

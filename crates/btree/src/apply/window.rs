@@ -1,17 +1,25 @@
 //! A window of leaves, changed together (Roh et al., PVLDB 5(4), 2011, section 3.3: bupdate on the leaf level).
 //!
-//! 1. The updates of each parent go to its leaves. Where they fit behind a leaf's published bytes they will be appended. A
-//!    leaf that they do not fit in will be rewritten; so will one from which they delete, if two thirds of its entries may be dead
-//!    then, and one that is longer than usual: both only while no snapshot needs what is in them. So is one that has something as new as an update: a
-//!    batch came again, documents were moved, or a leaf lies in two sections.
-//! 2. While the window before is computed, one psync reads what is not cached: of leaves to be appended to the last page, if the
-//!    new run begins in it; of the others everything. Leaves with documents are read whole: if an update makes one of them dead, the leaf
-//!    is rewritten, because a document takes its space until a rewrite reports it. In leaves without documents dead versions wait.
-//! 3. The new runs are built. A page that was partly published is written with the same bytes up to there, so a torn write
-//!    can only hurt what is new. What a failed batch left behind them is overwritten with the new runs and zeros.
-//! 4. Leaves to be rewritten are merged, joined and laid out ([`super::rewrite`]); joining may take a second psync of reads.
-//! 5. Cached images of the leaves follow, and everything is written together. Nobody looks for what is new in an image before its
-//!    pointer is published.
+//! 1. The updates of each parent go to its leaves. Updates that fit behind a leaf's published bytes are appended. A
+//!    leaf is rewritten instead in these cases:
+//!    - The updates do not fit.
+//!    - The updates delete, and then two thirds of the leaf's entries may be dead; only while no snapshot needs the
+//!      replaced versions.
+//!    - The leaf is longer than usual; again only while no snapshot needs the replaced versions.
+//!    - So many entries have expired that the leaf is due.
+//!    - The leaf has an entry as new as an update: a batch came again, documents were relocated, or the leaf lies in
+//!      two sections.
+//! 2. While the previous window is computed, one psync reads the pages that are not cached. An append needs the leaf's
+//!    last page, if the new run begins in that page. A rewrite needs the whole leaf. Leaves with documents are read
+//!    whole, because a leaf is rewritten if an update makes one of its documents dead: a document takes space until a
+//!    rewrite reports it dead. In leaves without documents, dead versions wait.
+//! 3. The new runs are built. A partly published page is written with the same bytes up to the published length, so a
+//!    torn write can only damage the new bytes. The remains of a failed batch behind the published length are
+//!    overwritten with the new runs and zeros.
+//! 4. Leaves to be rewritten are merged, joined and laid out ([`super::rewrite`]); joining may take a second psync of
+//!    reads.
+//! 5. The cached images of the leaves are updated, and all pages are written together. A reader does not look at the
+//!    new part of an image before the new pointer is published.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,10 +43,10 @@ use crate::node::{Edges, Node};
 use crate::shared::Tail;
 use index::due;
 
-/// A node above leaves, or what stands for it where the tree has none.
+/// A node above leaves, or its substitute where the tree has none.
 pub(super) struct Parent {
     node: Option<Arc<Node>>,
-    /// The only leaf, where there is no node.
+    /// The only leaf, where the tree has no node.
     only: Option<Pointer>,
     low: Vec<u8>,
     updates: Range<usize>,
@@ -49,7 +57,7 @@ impl Parent {
         Self { node: Some(node), only: None, low, updates }
     }
 
-    /// Stands above the only leaf of a tree, or above nothing.
+    /// A parent of the only leaf of a tree, or of an empty tree.
     pub(super) fn around(only: Option<Pointer>, updates: Range<usize>) -> Self {
         Self { node: None, only, low: Vec::new(), updates }
     }
@@ -63,7 +71,7 @@ impl Parent {
         self.node.as_ref().map_or(&[], |node| node.filter(child))
     }
 
-    /// None where the tree is empty.
+    /// None in an empty tree.
     pub(super) fn pointer(&self, child: usize) -> Option<Pointer> {
         self.node.as_ref().map_or(self.only, |node| Some(node.pointer(child)))
     }
@@ -87,11 +95,11 @@ impl Parent {
     }
 }
 
-/// Leaves on their way to being changed.
+/// Leaves that are being changed.
 pub(super) struct Window {
     parents: Vec<Parent>,
     tasks: Vec<Task>,
-    /// What is in memory of each task's leaf.
+    /// The part of each task's leaf that is in memory.
     loaded: Vec<Loaded>,
 }
 
@@ -99,38 +107,38 @@ pub(super) struct Window {
 pub(super) struct Task {
     pub(super) parent: usize,
     pub(super) child: usize,
-    /// None where the tree is empty.
+    /// None in an empty tree.
     pub(super) pointer: Option<Pointer>,
     pub(super) updates: Range<usize>,
     pub(super) how: How,
 }
 
 impl Task {
-    /// Whether all of the leaf has to be read, not only its last page.
+    /// Whether the whole leaf has to be read, not only its last page.
     fn reads_all(&self, pointer: &Pointer) -> bool {
         pointer.documents || !matches!(self.how, How::Append { .. })
     }
 }
 
-/// What is done with a leaf.
+/// How a leaf is changed.
 pub(super) enum How {
-    /// Runs are appended at these positions; so many keys are live at least.
+    /// Runs are appended at these positions; at least `keys_min` keys are live afterwards.
     Append { runs: Vec<(usize, Plan)>, keys_min: u32 },
-    /// It is rewritten.
+    /// The leaf is rewritten.
     Rewrite,
-    /// It was to be appended to, but is rewritten with a neighbour.
+    /// The leaf was planned for an append, but is rewritten with a neighbour.
     Joined,
 }
 
-/// What is in memory of a leaf.
+/// The part of a leaf that is in memory.
 pub(super) enum Loaded {
     /// Nothing, because nothing is needed.
     Nothing,
-    /// Its last page, from the cache.
+    /// The last page, from the cache.
     Tail(Arc<Tail>),
-    /// Its last page, read.
+    /// The last page, read from storage.
     Page(Buffer),
-    /// All of it, or its last part where no more is needed, and whether it came from the cache.
+    /// The whole leaf, or its last part where that is enough, and whether the image came from the cache.
     Leaf(Arc<Leaf>, bool),
 }
 
@@ -139,12 +147,12 @@ struct Append {
     task: usize,
     pointer: Pointer,
     filter: Vec<u8>,
-    /// Which of the writes it is.
+    /// Index of the append's request in the list of writes.
     write: usize,
 }
 
 impl<'a> Apply<'a> {
-    /// Begins to change the leaves of some parents: what is needed of them and not cached is being read.
+    /// Starts a window over the leaves of some parents: the reads of all needed pages outside the cache begin.
     pub(super) fn begin(&mut self, parents: Vec<Parent>) -> Window {
         let tasks = self.plan(&parents);
         let (loaded, reads) = self.find(&tasks);
@@ -152,13 +160,13 @@ impl<'a> Apply<'a> {
         Window { parents, tasks, loaded }
     }
 
-    /// Waits for what is being read of a window's leaves.
+    /// Waits for the reads of a window.
     pub(super) fn read_in(&mut self, window: &mut Window) -> Result<()> {
         let completions = self.reads.finish();
         self.take_in(&window.tasks, &mut window.loaded, completions)
     }
 
-    /// Changes the leaves of a window that was read in; gives each parent's new children.
+    /// Changes the leaves of a window whose reads are complete; returns each parent's new children.
     pub(super) fn change(&mut self, window: Window) -> Result<Vec<Edges>> {
         let Window { parents, mut tasks, loaded } = window;
         self.rewrite_for_documents(&mut tasks, &loaded)?;
@@ -203,14 +211,15 @@ impl<'a> Apply<'a> {
         let Some(pointer) = pointer.filter(|_| !self.touching) else { return How::Rewrite };
         let Some(runs) = self.fit(pointer, updates.clone()) else { return How::Rewrite };
         let is_due = pointer.due.is_some_and(|due| due.is_past(self.rules.horizon.now));
-        // A version that comes again, or moved, must not stand behind a newer one: lookups end with the first that they find.
+        // A repeated or relocated version must not stand behind a newer one, because lookups end with the first version
+        // found.
         let comes_late =
             pointer.is_filtered() && self.updates(updates.clone()).any(|update| update.seq <= pointer.newest);
         if is_due || comes_late || self.hides_document(updates.clone()) {
             return How::Rewrite;
         }
         let count = u32::try_from(updates.len()).expect("what fits in a leaf is fewer than 2^24 entries");
-        // Where a snapshot sees what an update replaces, that has to stay, and rewriting would be in vain each time.
+        // A replaced version stays where a snapshot sees the version, so a rewrite would be in vain each time.
         let oldest = self.rules.horizon.oldest();
         let replaces = |update: &Update<'_>| oldest.is_none_or(|oldest| oldest >= update.seq);
         let is_delete = |update: &Update<'_>| update.operation == Operation::Delete;
@@ -226,7 +235,7 @@ impl<'a> Apply<'a> {
         How::Append { runs, keys_min }
     }
 
-    /// Where runs of the updates land behind the published bytes; none if they do not fit.
+    /// Positions of the updates' runs behind the published bytes; none if the runs do not fit.
     fn fit(&self, pointer: &Pointer, updates: Range<usize>) -> Option<Vec<(usize, Plan)>> {
         let (mut runs, mut at, mut next) = (Vec::with_capacity(1), pointer.length as usize, updates.start);
         while next < updates.end {
@@ -245,7 +254,7 @@ impl<'a> Apply<'a> {
         Some(runs)
     }
 
-    /// Whether one of some updates refers to a document, and a newer one of them makes it dead.
+    /// Whether one of the updates refers to a document that a newer one of them makes dead.
     fn hides_document(&self, updates: Range<usize>) -> bool {
         let next = |index: usize| (index + 1 < updates.end).then(|| self.batch.get(index + 1));
         updates.clone().any(|index| {
@@ -256,7 +265,7 @@ impl<'a> Apply<'a> {
         })
     }
 
-    /// Rewrites leaves, that could be appended to, in which an update makes a document dead.
+    /// Turns an append into a rewrite where an update makes one of the leaf's documents dead.
     fn rewrite_for_documents(&self, tasks: &mut [Task], loaded: &[Loaded]) -> Result<()> {
         for (task, loaded) in tasks.iter_mut().zip(loaded) {
             if let (How::Append { .. }, Some(pointer), Loaded::Leaf(leaf, _)) = (&task.how, &task.pointer, loaded)
@@ -269,7 +278,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Whether a document would go if the keys of `updates` were merged with what the leaf has of them.
+    /// Whether a merge of `updates` with the leaf's versions of the same keys would drop a document.
     fn drops_document(&self, pointer: &Pointer, leaf: &Leaf, updates: Range<usize>) -> Result<bool> {
         let visible = leaf.visible(pointer).expect("a leaf is chosen or read by this pointer");
         let (mut dropped, mut start) = (Vec::new(), updates.start);
@@ -290,14 +299,15 @@ impl<'a> Apply<'a> {
         Ok(false)
     }
 
-    /// Updates of the batch; one that only touches leaves has none.
+    /// Updates of the batch. A batch that only touches leaves has none.
     pub(super) fn updates(&self, range: Range<usize>) -> impl Iterator<Item = Update<'a>> + use<'a> {
         let batch = self.batch;
         let range = if self.touching { 0..0 } else { range };
         range.map(move |index| batch.get(index))
     }
 
-    /// What the cache has of what each task needs, and reads of the rest, with the tasks' indices as tags.
+    /// Looks up each task's pages in the cache. Returns the pages found, and read requests for the others, tagged with
+    /// the tasks' indices.
     fn find(&self, tasks: &[Task]) -> (Vec<Loaded>, Vec<Request>) {
         let shared = &self.base.shared;
         let (mut loaded, mut reads) = (Vec::with_capacity(tasks.len()), Vec::new());
@@ -324,7 +334,7 @@ impl<'a> Apply<'a> {
         (loaded, reads)
     }
 
-    /// Reads what the tasks need and the cache does not have, in one psync.
+    /// Reads the tasks' pages that are not cached, in one psync.
     fn load(&self, tasks: &[Task]) -> Result<Vec<Loaded>> {
         let (mut loaded, reads) = self.find(tasks);
         let completions = self.base.shared.psync().run(reads);
@@ -332,7 +342,7 @@ impl<'a> Apply<'a> {
         Ok(loaded)
     }
 
-    /// Checks what was read for each task.
+    /// Checks the pages read for each task.
     fn take_in(&self, tasks: &[Task], loaded: &mut [Loaded], completions: Vec<Completion>) -> Result<()> {
         for completion in completions {
             completion.result?;
@@ -343,7 +353,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Checks what was read for a task that has a leaf.
+    /// Checks the pages read for a task that has a leaf.
     fn parse(&self, task: &Task, buffer: Buffer) -> Result<Loaded> {
         let (shared, pointer) = (&self.base.shared, &task.pointer.expect("only leaves are read"));
         if task.reads_all(pointer) {
@@ -373,7 +383,7 @@ impl<'a> Apply<'a> {
         Ok(appends)
     }
 
-    /// Builds the pages that an append touches, the pointer that publishes them, and the filter beside it.
+    /// Builds the pages that an append touches, the pointer that publishes them, and the filter beside the pointer.
     fn append(
         &self, task: &Task, (old, mut filter): (&Pointer, Maker), runs: &[(usize, Plan)], keys_min: u32,
         loaded: &Loaded,
@@ -431,7 +441,7 @@ impl<'a> Apply<'a> {
         (pointer, filter.finish(), Request::write(shared.pages().file(), offset, pages, 0))
     }
 
-    /// Lets the cached images of appended leaves follow.
+    /// Updates the cached images of appended leaves.
     fn follow(&self, tasks: &[Task], loaded: &[Loaded], appends: &[Append], writes: &[Request]) {
         if seeded::on(Bug::StaleCachedTail) {
             return;
@@ -441,7 +451,7 @@ impl<'a> Apply<'a> {
             let old = tasks[append.task].pointer.map_or(0, |pointer| pointer.length as usize);
             let cached = match &loaded[append.task] {
                 Loaded::Leaf(leaf, _) => Some(Arc::clone(leaf)),
-                // A leaf whose last page was full was not looked for.
+                // The plan does not look up the last page of a leaf if that page is full.
                 Loaded::Nothing => tasks[append.task].pointer.and_then(|old| self.base.shared.cached_end(&old)),
                 Loaded::Tail(_) | Loaded::Page(_) => None,
             };
@@ -453,14 +463,15 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Caches the last page of a leaf, if the next append will need it.
+    /// Caches the last page of a leaf, if the next append will need that page.
     fn keep_tail(&self, pointer: &Pointer, page: &[u8]) {
         if shares_last_page(pointer) {
             self.base.shared.keep_tail(pointer, page);
         }
     }
 
-    /// Caches new leaves as their predecessors were; those with documents, of which the next update needs everything, whole.
+    /// Caches new leaves like their predecessors. Leaves with documents are cached whole, because their next update
+    /// needs all of them.
     fn cache_new(&self, new: &[Vec<NewLeaf>], writes: &[Request]) {
         for leaf in new.iter().flatten() {
             let Some(pages) = written(&writes[leaf.write]).map(|pages| &pages[leaf.bytes.clone()]) else { continue };
@@ -481,7 +492,7 @@ impl<'a> Apply<'a> {
                 self.again.add(&leaf.low, seq);
             }
         }
-        // A root with one child goes, and the leaf is alone indeed.
+        // A root with one child is removed, so its leaf is alone for good.
         for list in lists.iter().filter(|_| self.root.height > 2) {
             if let [only] = list.pointers()
                 && self.is_small(only.entries as usize, only.length as usize)
@@ -501,7 +512,7 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// What a write writes.
+/// The buffer of a write request.
 const fn written(write: &Request) -> Option<&Buffer> {
     match &write.operation {
         psync::Operation::Write(buffer) => Some(buffer),
@@ -509,8 +520,8 @@ const fn written(write: &Request) -> Option<&Buffer> {
     }
 }
 
-/// Whether an append has to write the page that the published bytes end in: there is room for a run on it, so a reader will
-/// look there for one.
+/// Whether an append has to write the page in which the published bytes end. That page has room for another run, so a
+/// reader looks for a run there.
 fn shares_last_page(pointer: &Pointer) -> bool {
     let used = pointer.length as usize % PAGE;
     used != 0 && PAGE - used >= RUN_HEADER

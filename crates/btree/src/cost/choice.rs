@@ -1,4 +1,4 @@
-//! What to choose: leaf size, division of memory, requests in flight; and the node size of a plain B+-tree.
+//! The choices of the model: leaf size, division of memory, requests in flight; and the node size of a plain B+-tree.
 
 use std::ops::RangeInclusive;
 
@@ -12,26 +12,27 @@ use super::paper::{self, Times, Tree};
 use super::{LEAF_PAGES, Memory, Workload};
 use crate::leaf_size;
 
-/// What costs no more than this times the least is as good: figures are measured, and minima are flat.
+/// A cost of at most this times the least is as good as the least, because figures are measured and minima are flat.
 pub const AS_GOOD: f64 = 1.05;
 
-/// Requests in flight, whatever was measured: fewer leave a device idle that was busy with others when it was measured, more only add to latency.
+/// Bounds of the requests in flight, independent of the measurement. Fewer leave a device idle that was busy with other
+/// requests when measured; more only add to latency.
 pub const PIO_MAX_BOUNDS: RangeInclusive<usize> = 32..=256;
 
 /// Parts of memory that the write buffer may get, in 32nds.
 const WRITE_BUFFER_PARTS: [u64; 7] = [1, 2, 4, 8, 16, 24, 28];
-/// The most of it where anything is looked up: keys of real lookups are not spread as evenly as the model takes them to be, so a cache
-/// serves more than it says.
+/// The largest part where anything is looked up. Keys of real lookups are less evenly spread than the model assumes, so
+/// a cache serves more than the model says.
 const WRITE_BUFFER_PART_MAX: u64 = 16;
 
-/// What the model chose.
+/// The choice of the model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choice {
     /// Pages of a leaf: `L`.
     pub leaf_pages: u32,
     /// Bytes for nodes.
     pub cache_bytes: u64,
-    /// Bytes for operations that wait: `O`.
+    /// Bytes for waiting operations: `O`.
     pub write_buffer_bytes: u64,
     /// Requests in flight: `PioMax`.
     pub pio_max: usize,
@@ -70,7 +71,7 @@ pub fn choose(profile: &DeviceProfile, workload: &Workload) -> Choice {
     }
 }
 
-/// Leaves have at least so many pages, whatever they cost: those of long entries ([`leaf_size::least_pages`]).
+/// The least pages of a leaf, independent of cost: the bound for long entries ([`leaf_size::least_pages`]).
 fn least_leaf_pages(workload: &Workload) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes of an entry")]
     let entry_bytes = workload.sound().entry_bytes() as usize;
@@ -83,14 +84,14 @@ pub fn pio_max(profile: &DeviceProfile) -> usize {
     profile.best_depth.clamp(*PIO_MAX_BOUNDS.start(), *PIO_MAX_BOUNDS.end())
 }
 
-/// Requests that a batch of lookups keeps in flight. A batch begins and ends with few, and what it reads are pages: to keep a device busy on average takes more of them
-/// than of what goes on.
+/// Requests that a batch of lookups keeps in flight. They are more than those of other operations, because a batch
+/// begins and ends with few and most of its reads are pages. So more are needed to keep a device busy on average.
 #[must_use]
 pub fn lookups_in_flight(profile: &DeviceProfile) -> usize {
     (2 * pio_max(profile)).min(*PIO_MAX_BOUNDS.end())
 }
 
-/// Pages between two that are wanted which a device reads in the time that a request more costs it.
+/// Pages between two wanted pages that a device reads in the time that one more request costs.
 #[must_use]
 pub fn gap_pages(profile: &DeviceProfile) -> usize {
     let gap = Device::new(profile).gap_pages();
@@ -114,8 +115,8 @@ pub struct NodeChoice {
     pub costs: Vec<(usize, f64)>,
 }
 
-/// The node size of a plain B+-tree with entries of `entry_bytes` in leaves and internal nodes alike, and all memory for nodes. The best figure is taken as it is:
-/// a tree to compare with gets no rule of ours.
+/// The node size of a plain B+-tree with entries of `entry_bytes` in leaves and internal nodes alike, and all memory
+/// for nodes. The best figure is taken without our rules of choice, because the tree serves as a comparison.
 #[must_use]
 pub fn node_pages(
     profile: &DeviceProfile, records: u64, entry_bytes: u64, memory_bytes: u64, insert_share: f64,
@@ -123,7 +124,7 @@ pub fn node_pages(
     let device = Device::new(profile);
     let entries = |pages: usize| (pages * PAGE) as f64 / entry_bytes.max(1) as f64;
     let cost = |pages: usize| {
-        // Two children at the least, or there is no tree.
+        // At least two children: with fewer there is no tree.
         let fanout = (entries(pages) * fill(insert_share)).max(2.0);
         let tree = Tree { entries: records.max(1) as f64, leaf_entries: fanout, fanout, leaf_pages: 1.0 };
         let (read, write) = (device.read.us(pages as f64), device.write.us(pages as f64));

@@ -1,8 +1,8 @@
-//! What requests of any size take, from the sizes that a device profile has.
+//! Times of requests of any size, from the sizes in a device profile.
 
 use psync::probe::DeviceProfile;
 
-/// Times over sizes: straight between the measured sizes, and on as between the last two beyond them.
+/// Times over sizes: linear between the measured sizes. Beyond them the line of the last two goes on.
 pub(super) struct Curve(Vec<(f64, f64)>);
 
 impl Curve {
@@ -42,18 +42,19 @@ pub(super) struct Device {
     pub(super) batched_write: Curve,
     /// A page of a large write in a batch.
     pub(super) bulk_write_us: f64,
-    /// A flush of what was written, small or large.
+    /// A flush of the written pages, small or large.
     pub(super) flush_us: f64,
 }
 
-/// How many readers there may be at a time: as many moments of one, of eight, and of thirty-two.
+/// Numbers of concurrent readers: one, eight, and thirty-two, each as often as the others.
 const READERS: [f64; 3] = [1.0, 8.0, 32.0];
 
-/// Bounds of what is read between two pages rather than asked for apart.
+/// Bounds of the gap between two pages that is read rather than skipped.
 const GAP_PAGES: std::ops::RangeInclusive<f64> = 1.0..=16.0;
 
 impl Device {
-    /// Pages that a batch can read in the time that a request more costs it: what a request costs beside its pages over what a page costs.
+    /// Pages that a batch can read in the time that one more request costs: (cost of a request beside its pages) /
+    /// (cost of a page).
     pub(super) fn gap_pages(&self) -> f64 {
         let (one, four) = (self.batched_read.us(1.0), self.batched_read.us(4.0));
         let page = (four - one) / 3.0;
@@ -63,8 +64,8 @@ impl Device {
         ((one - page) / page).floor().clamp(*GAP_PAGES.start(), *GAP_PAGES.end())
     }
 
-    /// µs that a read of `requests` of `pages` each takes of everybody's time, with so many readers as there may be: one alone waits for the latency,
-    /// many for what the device can bring.
+    /// µs of shared time for a read of `requests` of `pages` each, over the possible numbers of readers. One reader
+    /// alone waits for the latency, many for the device's throughput.
     pub(super) fn shared_read_us(&self, requests: f64, pages: f64) -> f64 {
         let (alone, brought) = (self.read.us(pages), requests * self.batched_read.us(pages));
         READERS.iter().map(|readers| (alone / readers).max(brought)).sum::<f64>() / READERS.len() as f64

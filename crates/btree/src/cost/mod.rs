@@ -1,40 +1,50 @@
-//! The cost model: what a search and an insert take with leaves of each size, and what to choose (Roh et al., PVLDB 5(4), 2011, section 3.5 and 3.6).
+//! The cost model: the time of a search and an insert with leaves of each size, and the choice that follows (Roh et
+//! al., PVLDB 5(4), 2011, sections 3.5 and 3.6).
 //!
-//! 1. A [`Workload`] says what a table is for, a [`DeviceProfile`](psync::probe::DeviceProfile) what the device can do.
-//! 2. [`estimate`] gives the [`Estimate`] of one leaf size and one operation queue: the paper's figure ([`paper`]) and our own (`ours`), which knows what
-//!    this engine does differently. Each term stands in it, in µs.
-//! 3. [`choose`] takes the leaf size L and, where memory is given in one sum, the queue O with the least time per operation, (10), with what space counts. Measured figures
-//!    are noisy and minima are flat, so everything within [`AS_GOOD`] of the least counts as good: of those, first the smallest queue, which has the least to
-//!    replay after a crash, then the smallest leaves, which read and cache the least that was not asked for.
+//! 1. A [`Workload`] describes the use of a table, a [`DeviceProfile`](psync::probe::DeviceProfile) the times of the
+//!    device.
+//! 2. [`estimate`] gives the [`Estimate`] of one leaf size and one operation queue: the paper's figure ([`paper`]) and
+//!    our own (`ours`), which covers the differences of this engine. Each term is a field of the estimate, in µs.
+//! 3. [`choose`] takes the leaf size L with the least time per operation, (10), including the charge for space. Where
+//!    memory is given in one sum, [`choose`] also takes the queue O.
+//! 4. Measured figures are noisy and minima are flat, so every choice within [`AS_GOOD`] of the least counts as good.
+//!    The first criterion among those is the smallest queue, which has the least to replay after a crash. The second is
+//!    the smallest leaf size, which reads and caches the least beyond the entries asked for.
 //!
-//! # What our figure has beyond the paper's
+//! # Terms of our figure beyond the paper's
 //!
-//! - **Children and entries differ.** A leaf page holds entries of the table's size, an internal node takes some twenty bytes for
-//!   a leaf, four for each of its fences, whatever that is, and its filter, a byte for each entry that there is room for.
+//! - **Children and entries differ.** A leaf page holds entries of the table's size. An internal node takes some twenty
+//!   bytes for a leaf, four for each of its fences, independent of their keys, and its filter: a byte for each entry
+//!   that the leaf has room for.
 //! - **Levels are counted whole**, and the pages of upper levels are taken off the memory for lower ones.
-//! - **Sharing.** The paper takes `G` for (operations / nodes), at least 1. Operations with random keys meet now and then long before there are as many as
-//!   nodes: `n` of them touch `m (1 - e^(-n/m))` of `m` nodes.
-//! - **A search reads one page** of a leaf, whatever `L`, which its filter names, and another one in vain as often as a filter of its size is mistaken. One in five is for a key that is not there, and reads
-//!   nothing where leaves are small enough for their filters to have all keys. To check pages takes time too. A share
+//! - **Sharing.** The paper takes `G` for (operations / nodes), at least 1. Operations with random keys meet now and
+//!   then long before there are as many as nodes: `n` of them touch `m (1 - e^(-n/m))` of `m` nodes.
+//! - **A search reads one page** of a leaf, whatever `L`: the one that the leaf's filter names. A search reads another
+//!   page in vain as often as a filter of that size is mistaken. One search in five is for an absent key, and reads
+//!   nothing where leaves are small enough for their filters to have all keys. Checking pages takes time too. A share
 //!   of the searches may come in batches: these pay `P'_r`, for internal nodes and for leaves.
-//! - **Readers come together.** Of one reader's time the device's latency counts; of eight or thirty-two, what it can bring. A search is the mean over
-//!   these, so bytes count, and not only requests.
-//! - **Some searches are short scans**: they read the leaves that their records are in, whole where anything was appended. Large leaves make them dear.
-//! - **Space counts**: what a table takes on storage beyond its records makes an operation dearer in proportion ([`Estimate::cost_us`]).
-//! - **Where nothing is inserted** everything was loaded: leaves and nodes are as full as the loader makes them, and entries have no seq of their own.
-//! - **An append** reads the last page of a leaf unless it is cached and writes the pages that the new entries reach, which are more than one
-//!   where many entries come to a leaf.
-//! - **Rewrites.** A leaf that is full is read and written whole; the paper ignores that. Leaves are taken to grow from half full to full, as where each is cut by itself, so of the times that new
-//!   entries come to a leaf, (their bytes / half of the leaf) end in a rewrite.
-//! - **Rounds.** A batch update takes the fullest of the sections that keys fall to, which holds twice the mean, and ends with a flush of the log and one of
-//!   the data, whose time its operations share.
+//! - **Readers come together.** The time of one reader depends on the device's latency; the time of eight or thirty-two
+//!   depends on the device's throughput. A search is the mean over these, so bytes count, and not only requests.
+//! - **Some searches are short scans.** A short scan reads the leaves of its records, whole where anything was
+//!   appended. Large leaves make short scans dear.
+//! - **Space counts.** The bytes that a table takes on storage beyond its records make an operation dearer in
+//!   proportion ([`Estimate::cost_us`]).
+//! - **Where nothing is inserted** everything was loaded: leaves and nodes are as full as the loader makes them, and
+//!   entries have no seq of their own.
+//! - **An append** reads the last page of a leaf unless that page is cached. An append writes the pages that the new
+//!   entries reach: more than one where many entries come to a leaf.
+//! - **Rewrites.** A full leaf is read and written whole; the paper ignores that. Leaves are assumed to grow from half
+//!   full to full, as where each is cut by itself. So the share of batches of new entries to a leaf that end in a
+//!   rewrite is (their bytes / half of the leaf).
+//! - **Rounds.** A batch update takes the fullest of the sections that keys fall to, which holds twice the mean. A
+//!   batch update ends with a flush of the log and one of the data, whose time its operations share.
 //! - **Internal nodes are copied on write**: every node on the way to a changed leaf is written anew, in large writes.
 //!
-//! Records are taken for of one size, keys as well as values, so that their runs are uniform. An entry takes six bytes more in runs where they are
-//! not, which a model that knows the size of a record alone cannot tell.
+//! Records are assumed to be of one size, keys as well as values, so that their runs are uniform. In other runs an
+//! entry takes six bytes more, which a model that knows only the size of a record cannot tell.
 //!
-//! Keys are taken for spread evenly, which is the worst case for a cache, and time for what the device needs, as in the paper: what else a
-//! processor does is much the same for all sizes.
+//! Keys are assumed to be spread evenly, which is the worst case for a cache. Time is the device's time, as in the
+//! paper, because the processor's time is much the same for all sizes.
 
 mod choice;
 mod device;
@@ -57,34 +67,39 @@ use crate::format::INLINE_BYTES_MAX;
 /// The leaf sizes that are considered, in pages.
 pub const LEAF_PAGES: [usize; PAGES_MEASURED.len()] = PAGES_MEASURED;
 
-/// Bytes of an entry of a leaf besides key and value, where operations came one by one: its seq, and its share of run headers.
+/// Bytes of an entry of a leaf besides key and value, where operations came one by one: its seq, and its share of run
+/// headers.
 const ENTRY_OVERHEAD_BYTES: f64 = 4.0;
 
-/// The same where everything was loaded, and so has one seq: its share of the header of a run that fills a page is less than a percent.
+/// The same where everything was loaded, and so has one seq. The share of the header of a run that fills a page is less
+/// than a percent.
 const LOADED_OVERHEAD_BYTES: f64 = 0.0;
 
 /// Bytes of a key and a document pointer, where the value is a document.
 const DOCUMENT_ENTRY_BYTES: f64 = 52.0;
 
-/// Bytes of a waiting operation besides key and value, with what the queue has allocated ahead.
+/// Bytes of a waiting operation besides key and value, including the queue's allocation ahead.
 const QUEUED_OVERHEAD_BYTES: f64 = 40.0;
 
-/// Means that a section has when a round takes it for being the fullest: those that wait for their turn have from none to so many.
+/// Operations of the fullest section when a round takes that section, in means of all sections. Sections that wait for
+/// their turn hold from 0 to so many means.
 const FULLEST: f64 = 2.0;
 
-/// The share of a write buffer that is in use while operations come: the rest is room for what comes in during a round.
+/// The share of a write buffer that is in use while operations come. The rest is room for operations that come in
+/// during a round.
 const WRITE_BUFFER_USED: f64 = 0.8;
 
 /// Flushes of a round: the log before, the data after.
 const ROUND_FLUSHES: f64 = 2.0;
 
-/// A section of a write buffer has about so many bytes, unless that makes few of them, or more than pay off.
+/// Usual bytes of a section of a write buffer, and the bounds of the number of sections: fewer are too few, more do not
+/// pay off.
 const SECTION_BYTES: u64 = 128 << 10;
 const SECTIONS: (u64, u64) = (8, 32);
-/// In a small buffer it has so many at least: a queue takes some memory for its first operation.
+/// Least bytes of a section in a small buffer, because a queue takes some memory for its first operation.
 const SECTION_BYTES_MIN: u64 = 16 << 10;
 
-/// How many sections a write buffer falls to, each a queue of a range of keys, of which a batch update takes the fullest.
+/// The number of sections of a write buffer. Each is a queue of a range of keys; a batch update takes the fullest.
 #[must_use]
 pub fn sections(write_buffer_bytes: u64) -> u64 {
     let most = (write_buffer_bytes / SECTION_BYTES_MIN).max(1);
@@ -109,7 +124,7 @@ pub enum Memory {
     },
 }
 
-/// What a table is for.
+/// The use of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Workload {
     /// Records in the table: `N`.
@@ -138,7 +153,8 @@ impl Workload {
         (write_buffer_bytes as f64 * WRITE_BUFFER_USED / (value + QUEUED_OVERHEAD_BYTES)).max(1.0)
     }
 
-    /// Operations that would wait for the whole tree if as many waited everywhere as where a batch update takes them.
+    /// Operations that would wait for the whole tree if all sections held as many as the section that a batch update
+    /// takes.
     fn waiting(&self, write_buffer_bytes: u64) -> f64 {
         FULLEST * self.queued(write_buffer_bytes)
     }
@@ -148,7 +164,8 @@ impl Workload {
         (self.waiting(write_buffer_bytes) / sections(write_buffer_bytes) as f64).max(1.0)
     }
 
-    /// Shares within 0 to 1, at least a record of a byte, and a queue that is part of the memory.
+    /// The workload within its bounds: shares from 0 to 1, at least one record of a byte, and a queue that is part of
+    /// the memory.
     fn sound(&self) -> Self {
         let share = |share: f64| if share.is_nan() { 0.5 } else { share.clamp(0.0, 1.0) };
         Self {

@@ -10,16 +10,16 @@ use super::{ROUND_FLUSHES, Workload};
 use crate::apply::nodes::PACKED;
 use crate::filter;
 
-/// How full leaves and nodes are on average, where each is cut by itself, and grows from half full to full: ln 2.
+/// Mean fill of leaves and nodes where each is cut by itself, and grows from half full to full: ln 2.
 const GROWN_FILL: f64 = std::f64::consts::LN_2;
 
-/// How full they are where nothing is inserted, for then everything was loaded.
+/// Fill of leaves and nodes where nothing is inserted, because then everything was loaded.
 const LOADED_FILL: f64 = PACKED as f64 / PAGE as f64;
 
-/// What a processor takes to check a page that was read, in µs: its CRC, of bytes that are in no cache of the processor yet.
+/// Processor time to check a page that was read, in µs: its CRC, over bytes that are in no cache of the processor yet.
 const PAGE_CHECK_US: f64 = 0.25;
 
-/// How full leaves and nodes of a table are.
+/// Fill of the leaves and nodes of a table.
 pub(super) fn fill(insert_share: f64) -> f64 {
     if insert_share > 0.0 { GROWN_FILL } else { LOADED_FILL }
 }
@@ -29,17 +29,19 @@ fn sorted_pages(leaf_pages: f64, insert_share: f64) -> f64 {
     (leaf_pages * if insert_share > 0.0 { MADE_FILL } else { LOADED_FILL }).ceil().max(1.0)
 }
 
-/// Bytes of a leaf in an internal node: pointer, newest seq, separator and its length. Separators are as short as tells two leaves apart.
+/// Bytes of a leaf in an internal node: pointer, newest seq, separator and its length. A separator is as short as
+/// possible to tell two leaves apart.
 const LEAF_BYTES: f64 = 24.0;
 
-/// The share of lookups whose key is not there: where filters have all keys, these read nothing.
+/// The share of lookups for absent keys. Where filters have all keys, these read nothing.
 const ABSENT_SHARE: f64 = 0.2;
 
-/// The share of lookups that are the beginning of a short scan, and the records that such a one shows (YCSB's workload E: 1 to 100).
+/// The share of lookups that begin a short scan, and the records that such a scan shows (YCSB's workload E: 1 to 100).
 const SCAN_SHARE: f64 = 0.1;
 const SCAN_RECORDS: f64 = 50.0;
 
-/// A table that takes a tenth more on storage counts as so many tenths slower: it takes as much more of the cache, of writes, and of the device.
+/// Weight of space: a table that takes a tenth more on storage counts as so many tenths slower. The reason is that the
+/// table takes more of the cache, of writes, and of the device in the same proportion.
 const SPACE_WEIGHT: f64 = 0.25;
 
 /// Bytes of each further sorted page of a leaf: its fence.
@@ -76,7 +78,7 @@ fn fanout(fill: f64, child_bytes: f64) -> f64 {
 /// Bytes that a cached internal node takes for each byte of its page that is in use.
 const CACHED_NODE: f64 = 1.05;
 
-/// How full a leaf is that was made of others: half, and what is beyond was appended.
+/// Sorted share of a leaf that was made from other leaves: half. The rest was appended.
 const MADE_FILL: f64 = 0.5;
 
 /// Time of a search, in µs.
@@ -109,7 +111,7 @@ pub struct InsertCost {
     pub total_us: f64,
 }
 
-/// What operations take with leaves of one size.
+/// The costs of operations with leaves of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// Pages of a leaf: `L`.
@@ -136,7 +138,7 @@ pub struct Estimate {
     pub insert: InsertCost,
     /// An operation of the workload.
     pub total_us: f64,
-    /// What is compared: that, with what space counts.
+    /// The figure that is compared: `total_us`, with the charge for space.
     pub cost_us: f64,
     /// A search by the paper's equation (9).
     pub paper_search_us: f64,
@@ -153,7 +155,7 @@ struct Level {
     cached: f64,
 }
 
-/// A tree and what memory holds of it.
+/// A tree, and the parts of it that are in memory.
 struct Shape {
     leaf_pages: f64,
     fill: f64,
@@ -190,7 +192,8 @@ impl Shape {
         Self { leaf_pages, fill, leaves, leaves_cached, levels }
     }
 
-    /// What the reads of a search in a leaf take that is not in memory, alone and in a batch: of the page that its filter names, if it names one.
+    /// Time of a search's reads in a leaf that are not served from memory, alone and in a batch. The page that the
+    /// filter names is read, if the filter names one.
     fn leaf_read(&self, device: &Device, workload: &Workload) -> (f64, f64) {
         let (filter, _) = filter(self.leaf_pages, workload.insert_share, workload.entry_bytes());
         let (absent, in_filter) = match filter.covers_sorted() {
@@ -205,7 +208,7 @@ impl Shape {
         (device.shared_read_us(1.0, 1.0) * pages + check, device.batched_read.us(1.0) * pages + check)
     }
 
-    /// What a short scan takes: the leaves that its records are in, whole where anything was appended to them, else their pages.
+    /// Time of a short scan: the leaves of its records, whole where anything was appended to them, else their pages.
     fn scan(&self, device: &Device, workload: &Workload) -> f64 {
         let in_pages = PAGE as f64 * self.fill / workload.entry_bytes();
         let (records, pages) = match workload.insert_share > 0.0 {
@@ -260,7 +263,7 @@ impl Shape {
         let rewritten = (new_pages / ((1.0 - MADE_FILL) * self.leaf_pages)).min(1.0);
         let uncached = 1.0 - self.leaves_cached;
         let append = uncached * page_read + device.batched_write.us((1.0 + new_pages).min(self.leaf_pages));
-        // What comes out is laid out in new leaves, side by side, whose last pages are used in part.
+        // The output is laid out in new leaves, side by side, whose last pages are used in part.
         let rewrite = uncached * device.batched_read.us(self.leaf_pages)
             + device.batched_write.us(self.leaf_pages + new_pages + 1.0);
         let append_us = (1.0 - rewritten) * append / shared;
@@ -271,15 +274,16 @@ impl Shape {
     }
 }
 
-/// How many of `operations` with random keys share one of `nodes`, on average over the nodes that they touch.
+/// Number of `operations` with random keys that share one of `nodes`, on average over the nodes that they touch.
 pub(super) fn shared(operations: f64, nodes: f64) -> f64 {
     let each = operations / nodes;
-    // 1 - e^-x is x for small x, where it would lose its digits.
+    // 1 - e^-x is close to x for small x, and the direct formula would lose digits there.
     let touched = -(-each).exp_m1();
     if touched > 0.0 { (each / touched).max(1.0) } else { 1.0 }
 }
 
-/// What operations of a workload take with leaves of `leaf_pages` pages, and this much memory for nodes and for what waits.
+/// Costs of the operations of a workload with leaves of `leaf_pages` pages, and this much memory for nodes and for
+/// waiting operations.
 #[must_use]
 pub fn estimate(
     profile: &DeviceProfile, workload: &Workload, leaf_pages: usize, cache_bytes: u64, write_buffer_bytes: u64,

@@ -1,27 +1,32 @@
 //! The paper's equations, in its notation (table 1). Fractions of levels are the paper's: heights are logarithms.
 //!
-//! Levels are counted from the leaves, 0, upwards, because trees with longer leaves are lower: where the paper says level `ℓ` of a tree of height
-//! `H`, this says `above = H - 1 - ℓ`.
+//! Levels are counted from the leaves, 0, upwards, because trees with longer leaves are lower. Level `ℓ` of a tree of
+//! height `H` in the paper is `above = H - 1 - ℓ` here.
 //!
 //! # Where the paper is mended
 //!
-//! The sums of (9) and (15) disagree with each other: the first begins at `⌊η⌋`, the second at `⌈η⌉`, one ends below the leaves and one at them, and
-//! both take levels *counted from the leaves* (`η` is how many do not fit in memory) for levels counted from the root. What (11) to (14) say is:
-//! the `⌊η⌋` levels at the bottom are read in full; of the one above them, *LastLevel*, the part `Cvrg = F'^-(η % 1)` is in memory; those above
-//! it are in memory. A level that is read costs `1 / G(ℓ)` reads for each insert, so LastLevel costs `(1 - Cvrg) / G(LastLevel)`, and
+//! The sums of (9) and (15) disagree with each other: the first begins at `⌊η⌋`, the second at `⌈η⌉`; one ends below
+//! the leaves and one at them. Both take levels *counted from the leaves* (`η` is the number of levels that do not fit
+//! in memory) for levels counted from the root. Equations (11) to (14) say:
+//!
+//! - The `⌊η⌋` levels at the bottom are read in full.
+//! - Of the level above those, *LastLevel*, the part `Cvrg = F'^-(η % 1)` is in memory.
+//! - The levels above LastLevel are in memory.
+//!
+//! A level that is read costs `1 / G(ℓ)` reads for each insert, so LastLevel costs `(1 - Cvrg) / G(LastLevel)`. So:
 //!
 //! ```text
 //! Insert' = ( Σ 1 / G(ℓ)  +  (1 - Cvrg) / G(LastLevel) ) · P'_r  +  (P'_r + P'_w) / G(H - 1)
 //!         ℓ = H - ⌊η⌋ … H - 2
 //! ```
 //!
-//! with `LastLevel = H - ⌊η⌋ - 1`. As printed, the lower bound, the `1 / G` that `Cvrg / G` is taken from, and the level of that `G` are
-//! missing or off. `Search'` of (9) is right where `η >= 1`.
+//! with `LastLevel = H - ⌊η⌋ - 1`. As printed, the lower bound, the `1 / G` that `Cvrg / G` is taken from, and the
+//! level of that `G` are missing or off. `Search'` of (9) is right where `η >= 1`.
 //!
-//! Where even leaves fit in part, `η < 1`, (9) takes a leaf for a page and goes on to subtract reads of single pages. Here a leaf takes its `L` pages of memory,
-//! and what is not there of them costs `P_r(L)`.
+//! Where even leaves fit in part, `η < 1`, (9) takes a leaf for a page and goes on to subtract reads of single pages.
+//! Here a leaf takes its `L` pages of memory, and the part that is not in memory costs `P_r(L)`.
 
-/// A tree. For the paper's, `leaf_entries` is `fanout`.
+/// A tree. In the paper's trees, `leaf_entries` is `fanout`.
 #[derive(Clone, Copy, Debug)]
 pub struct Tree {
     /// `N`: entries.
@@ -34,7 +39,7 @@ pub struct Tree {
     pub leaf_pages: f64,
 }
 
-/// What a device takes for it, in µs.
+/// Times of a device for such a tree, in µs.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// `P_r`: a page read alone.
@@ -82,12 +87,13 @@ pub struct Buffered {
     pub eta: f64,
     /// `H_nb`, (13): whole levels that are not in memory, from the leaves up.
     pub unbuffered: f64,
-    /// `Cvrg`, (14): the part of LastLevel, the one above them, that is.
+    /// `Cvrg`, (14): the part of LastLevel that is in memory. LastLevel is the one above those `unbuffered` levels.
     pub coverage: f64,
 }
 
 impl Buffered {
-    /// Of a tree with `leaves` leaves and `nodes` of its nodes in memory, from the root down; the root always is.
+    /// The figures for a tree with `leaves` leaves and `nodes` of its nodes in memory, from the root down. The root is
+    /// always in memory.
     #[must_use]
     pub fn new(leaves: f64, fanout: f64, nodes: f64) -> Self {
         let eta = (leaves / nodes.max(1.0)).log(fanout);
@@ -135,7 +141,7 @@ pub fn queue_entries(opq_pages: f64, fanout: f64, utilisation: f64) -> f64 {
     opq_pages * fanout / utilisation
 }
 
-/// What the utility/cost method, (3), makes of a node size: the larger the better.
+/// The figure of the utility/cost method, (3), for a node size: the larger the better.
 #[must_use]
 pub fn utility_per_cost(entries: f64, read: f64) -> f64 {
     entries.log2() / read
@@ -233,7 +239,8 @@ mod tests {
 
     #[test]
     fn equations_6_and_11_to_14() {
-        // M = 10^4: η = log_100(10^9 / 10^4) - 1 = 1.5, so H_nb = 1 and Cvrg = 100^-0.5 = 0.1: of the level with 10^9 / 100^2 = 10^5 nodes a tenth is in memory.
+        // M = 10^4: η = log_100(10^9 / 10^4) - 1 = 1.5, so H_nb = 1 and Cvrg = 100^-0.5 = 0.1.
+        // The level with 10^9 / 100^2 = 10^5 nodes has a tenth in memory.
         // (1 + 1 - 0.1) · 100 + R_i · 200 = 190 + 0.5 · 200 = 290.
         let tree = b_plus_tree(1e9);
         let memory = Buffered::new(tree.leaves(), 100.0, 1e4);
@@ -272,7 +279,8 @@ mod tests {
 
     #[test]
     fn equations_9_and_15_as_mended() {
-        // M - O = 10^4: η = log_100(10^10 / (10 · 10^4)) - 1 = 1.5: leaves are not in memory, and a tenth of the 10^5 nodes above them.
+        // M - O = 10^4: η = log_100(10^10 / (10 · 10^4)) - 1 = 1.5: leaves are not in memory, and a tenth of the 10^5
+        // nodes above them is.
         // Search (1 - 0.1) · 100 + 150 = 240. Insert (1 - 0.1) / 2 · 10 + 30 = 34.5. Half of each: 137.25.
         let cost = pio_buffered(&PIO, &queue(), 1e4, &TIMES);
         close(cost.search, 240.0);
@@ -291,7 +299,7 @@ mod tests {
         let cost = pio_buffered(&PIO, &queue(), 5e7, &TIMES);
         close(cost.search, 75.0);
         close(cost.insert, 30.0);
-        // With L = 1 it is (6): η = 0.5.
+        // With L = 1 the result is (6): η = 0.5.
         let tree = b_plus_tree(1e9);
         let times = Times { leaf_read: TIMES.read, ..TIMES };
         close(pio_buffered(&tree, &queue(), 1e6, &times).search, b_plus_buffered(&tree, 1e6, &times).search);
@@ -300,7 +308,8 @@ mod tests {
     #[test]
     fn with_next_to_no_memory_little_is_left_of_the_buffer() {
         let without = pio(&PIO, &queue(), &TIMES);
-        // One page: η = log_100(10^7) = 3.5, so three levels are not in memory, leaves among them, and a tenth of the 10 nodes above.
+        // One page: η = log_100(10^7) = 3.5, so three levels, leaves among them, are not in memory, and a tenth of the
+        // 10 nodes above is.
         // Search (2 + 0.9) · 100 + 150 = 440.
         let root_only = pio_buffered(&PIO, &queue(), 1.0, &TIMES);
         close(root_only.search, 440.0);

@@ -1,21 +1,30 @@
 //! The leaves of a scan, read ahead of it.
 //!
-//! 1. A scan goes from [`Piece`] to piece: a part of a leaf to which nothing was appended, or all of a leaf from a part on.
+//! 1. A scan goes from [`Piece`] to piece. A piece is one part of a leaf that was never appended to, or all of a leaf
+//!    from a part on.
 //! 2. A *fetch* is one request: a piece, or pieces that follow one another in the scan and on the device, up to
-//!    [`FETCH_BYTES_MAX`] or half of the scan's share. A piece that is cached is a fetch that is complete.
-//! 3. Fetches of pieces that the scan has not reached yet are kept in flight on a stream, so the device works while the scan does.
-//!    Until a scan has shown [`SHORT_RECORDS`], it reads what it is in, and at most a page more: most scans end before. Then as many pieces as it has gone through are
-//!    asked for ahead of it, four times as many while they have at most [`FAST_BYTES`], at most as many bytes as PioMax leaves and about [`WINDOW_BYTES_MAX`]: a short
-//!    scan reads what it shows, a long one keeps the device busy after some waits, and neither holds much memory, nor do many together ([`Share`]). Where both
-//!    ends are known and all between them is expected to be read,
-//!    [`FAST_BYTES`] are asked for at once, as prange does.
-//! 4. A long scan asks for the next node of the level above leaves early as well.
-//! 5. Pieces are handed out in the order of the scan. A failure is kept until the scan arrives at it.
+//!    [`FETCH_BYTES_MAX`] or half of the scan's share. A cached piece is a complete fetch.
+//! 3. Fetches of pieces ahead of the scan are kept in flight on a stream, so the device works while the scan does.
+//! 4. The window is the number of pieces asked for ahead (table below). Its bytes are at most as many as PioMax leaves,
+//!    about [`WINDOW_BYTES_MAX`], and the scan's [`Share`].
+//! 5. A long scan asks early for the next node of the level above leaves as well.
+//! 6. Pieces are handed out in the order of the scan. A failure is kept until the scan arrives at it.
 //!
-//! Invariant: memory that the device writes to belongs to the stream until the request is complete; to drop a scan waits for that.
+//! | scan | window |
+//! |---|---|
+//! | fewer than [`SHORT_RECORDS`] pairs shown | the current piece, and at most a page more: most end before |
+//! | later | as many pieces as gone through, or four times as many while these have at most [`FAST_BYTES`] |
+//! | both ends known, all to be read | [`FAST_BYTES`] at once, as prange does; then as many pieces as gone through |
 //!
-//! A scan looks into the cache. The pieces that it comes to before [`SHORT_BYTES`] are behind it, it leaves there where the cache admits them, so that short scans
-//! of what fits in memory are answered from there; what comes behind would only push out what others live on.
+//! So a short scan reads only the pairs that it shows, and a long scan keeps the device busy after some waits. Neither
+//! holds much memory, nor do many scans together ([`Share`]).
+//!
+//! Invariant: memory that the device writes to belongs to the stream until the request is complete. Dropping a scan
+//! waits for that.
+//!
+//! A scan looks into the cache. A piece that begins before [`SHORT_BYTES`] are behind the scan is left in the cache,
+//! where the cache admits that piece. So short scans of data that fits in memory are answered from there. Later pieces
+//! would only evict the pages of other operations.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, Range};
@@ -32,28 +41,28 @@ use crate::leaf::{Leaf, Visible};
 use crate::node::Node;
 use crate::version::Version;
 
-/// Until it has shown so many pairs, a scan may be a short one.
+/// A scan that has shown fewer pairs may be a short one.
 const SHORT_RECORDS: usize = 100;
 
-/// What a scan that may be a short one asks for at least.
+/// Pieces that a possibly short scan asks for at least.
 const WINDOW_FIRST: usize = 1;
 
-/// Up to so many bytes the window grows fast: a device reads them about as soon as a page.
+/// The window grows fast up to so many bytes, because a device reads them about as soon as a page.
 const FAST_BYTES: usize = 256 << 10;
 
 /// From this window on, nodes of the level above leaves are read ahead.
 const WINDOW_LONG: usize = 16;
 
-/// Bytes asked for beyond which no more are, but for the first pieces.
+/// Most bytes asked for. Only the first pieces may exceed it.
 const WINDOW_BYTES_MAX: usize = 4 << 20;
 
-/// A scan is short until it has gone through so much; leaves are pieces that may be larger.
+/// A scan is short until so many bytes are behind it. A leaf, as one piece, may be larger.
 const SHORT_BYTES: usize = 64 << 10;
 
 /// Most bytes of a fetch of several pieces.
 const FETCH_BYTES_MAX: usize = 128 << 10;
 
-/// The tag of a node's request. A fetch's is its number.
+/// The tag of a node's request. The tag of a fetch is its number.
 const NODE_TAG: u64 = u64::MAX;
 
 enum State {
@@ -63,17 +72,17 @@ enum State {
     Here(Buffer),
     Cached(Arc<Leaf>),
     Failed(psync::Error),
-    /// It failed as one. Its pieces are read alone, one at a time: this one is here.
+    /// The fetch failed as one. Its pieces are read alone, one at a time; this piece is here.
     Alone(Buffer),
 }
 
-/// What a scan goes through at a time.
+/// The unit of a scan: one part of a leaf, or all from a part on.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) pointer: Pointer,
-    /// Which of the leaf's parts it is, or with which it begins.
+    /// The leaf's part that the piece is, or begins with.
     pub(crate) part: usize,
-    /// Whether it goes on to the end of what is published.
+    /// Whether the piece goes on to the published end.
     pub(crate) to_end: bool,
 }
 
@@ -94,7 +103,7 @@ impl Piece {
         self.of().len()
     }
 
-    /// What its pointer publishes of an image of it.
+    /// The runs in an image of the piece that its pointer publishes.
     pub(super) fn seen<'a>(&self, leaf: &'a Leaf) -> Option<Visible<'a>> {
         if self.to_end { leaf.visible(&self.pointer) } else { leaf.seen(&self.pointer, self.part, None) }
     }
@@ -102,9 +111,9 @@ impl Piece {
 
 struct Fetch {
     pieces: usize,
-    /// Pieces of it that were not handed out.
+    /// Pieces of the fetch that were not handed out.
     left: usize,
-    /// Where it begins in the file.
+    /// Where the fetch begins in the file.
     offset: u64,
     bytes: usize,
     state: State,
@@ -115,7 +124,7 @@ impl Fetch {
         Self { pieces: 1, left: 1, offset: piece.place().start, bytes: piece.bytes(), state }
     }
 
-    /// Takes the next piece of the scan in, if it lies beside those that it has.
+    /// Takes in the next piece of the scan, if that piece lies beside the fetch's bytes.
     fn join(&mut self, piece: &Piece, gap_max: usize, bytes_max: usize) -> bool {
         let Range { start: offset, end } = piece.place();
         let (first, last) = (self.offset.min(offset), end.max(self.offset + self.bytes as u64));
@@ -153,25 +162,26 @@ pub(super) struct Ahead {
     broken: Option<Error>,
     stream: Option<Stream>,
     node: Option<NodeAhead>,
-    /// The fetch that the scan is in, and those behind it. The number of the first, of all that were ever made.
+    /// The fetch that the scan is in, and those behind it. `first` is the number of the first, counted over all fetches
+    /// ever made.
     fetches: VecDeque<Fetch>,
     first: u64,
-    /// The leaf that the path came to last, and its parts that are pieces still to come.
+    /// The leaf that the path came to last, and its parts still to come as pieces.
     rest: Option<(Pointer, Range<usize>)>,
     /// Pieces that are asked for and not handed out, and their bytes.
     pieces: VecDeque<Piece>,
     bytes: usize,
-    /// Whether all of it is expected to be read, between two known ends.
+    /// Whether all between two known ends is expected to be read.
     eager: bool,
     /// Pairs of earlier pieces that were shown.
     shown: usize,
-    /// Pieces handed out, the bytes of the last of them, and of those that the scan has gone on to or past.
+    /// Pieces handed out, the bytes of the last of them, and the bytes of all pieces handed out.
     taken: usize,
     taken_bytes: usize,
     passed_bytes: usize,
-    /// The image of the piece that the scan is in, where it is cached now.
+    /// The image of the scan's current piece, where it is cached now.
     kept: Option<Arc<Leaf>>,
-    /// What all scans may have, and this one has of it.
+    /// The bound of all scans, and the share of this one.
     share: Share,
     spares: Spares,
 }
@@ -201,7 +211,8 @@ impl Ahead {
         }
     }
 
-    /// All that is between the ends of the range will be asked for. A range that is open goes on for longer than whoever looks at it may want.
+    /// Expects that all pairs between the two ends of the range will be asked for. An open range is exempt, because it
+    /// goes on for longer than its reader may want.
     pub(super) const fn expect_all(&mut self) {
         let bounds = self.path.bounds();
         self.eager = !matches!((&bounds.lower, &bounds.upper), (Bound::Unbounded, _) | (_, Bound::Unbounded));
@@ -215,7 +226,8 @@ impl Ahead {
         &self.path
     }
 
-    /// Goes to the next piece, after the scan has shown so many pairs of those before; none at the end. Not to be called again after an error.
+    /// Goes to the next piece, after the scan has shown so many pairs of the piece before. None at the end. Not to be
+    /// called again after an error.
     pub(super) fn next(&mut self, shown: usize) -> Result<Option<Piece>> {
         self.shown += shown;
         if self.fetches.front().is_some_and(|fetch| fetch.left == 0) {
@@ -270,7 +282,7 @@ impl Ahead {
         }
     }
 
-    /// Leaves the first fetch.
+    /// Leaves the first fetch behind.
     fn leave(&mut self) {
         let fetch = self.fetches.pop_front().expect("the scan was in it");
         self.first += 1;
@@ -279,7 +291,7 @@ impl Ahead {
         }
     }
 
-    /// Pieces to be asked for that the scan has not come to.
+    /// Pieces to be asked for ahead of the scan.
     fn window(&self) -> usize {
         let fast = FAST_BYTES / self.taken_bytes.max(PAGE);
         if self.eager {
@@ -293,7 +305,7 @@ impl Ahead {
         self.taken.max(fast.min(4 * self.taken)).max(WINDOW_FIRST)
     }
 
-    /// Bytes of them beyond which no more are asked for.
+    /// Bytes of those pieces beyond which no more are asked for.
     fn bytes_max(&self) -> usize {
         let leaf = self.version.root.leaf_pages as usize * PAGE;
         let most = if self.taken == 0 { FAST_BYTES } else { WINDOW_BYTES_MAX };
@@ -307,7 +319,7 @@ impl Ahead {
         if is_full && self.pieces.len() >= WINDOW_FIRST.min(window) {
             return;
         }
-        // The window of a scan that may be short grows with what it begins with.
+        // The window of a possibly short scan grows with the pieces that it begins with.
         while self.pieces.len() < self.window() && (self.bytes < bytes_max || self.pieces.len() < WINDOW_FIRST) {
             if self.add_piece() {
                 continue;
@@ -351,7 +363,7 @@ impl Ahead {
         };
         let shared = &self.version.shared;
         let (piece, cached) = if pointer.appended {
-            // What was appended may be of any part, so all of them are gone through together.
+            // Appended entries may be of any part, so all parts are gone through together.
             let part = part.min(parts_left.start);
             self.rest = None;
             (Piece { pointer, part, to_end: true }, shared.cached_leaf(&pointer, part))
@@ -359,7 +371,7 @@ impl Ahead {
             (Piece { pointer, part, to_end: false }, shared.peek_part(&pointer, part))
         };
         let gap = shared.gap_bytes();
-        // A buffer goes as a whole: one that the scan is in and one ahead of it are to be within the share.
+        // A buffer is released as a whole, so two are to be within the share: the scan's own and one ahead of it.
         let fetch_max = FETCH_BYTES_MAX.min(self.share.bytes_max() / 2);
         self.bytes += piece.bytes();
         self.pieces.push_back(piece);
@@ -418,12 +430,12 @@ impl Ahead {
         })
     }
 
-    /// Takes one completion, waiting for it if need be.
+    /// Takes one completion, and waits for one if need be.
     fn arrived(&mut self) {
         let stream = self.stream.as_mut().expect("what is waited for is in flight");
         let Completion { tag, buffer, result } = stream.next().expect("what is waited for is in flight");
         if stream.in_flight() == 0 {
-            // Whoever holds a cursor for long holds no queue of the system with it.
+            // A cursor that is held for long holds no queue of the system.
             self.stream = None;
         }
         let result = result.map(|()| buffer.expect("a read hands its buffer back"));

@@ -1,14 +1,15 @@
 //! The live pairs of a leaf, or of a part of one, in key order.
 //!
-//! 1. Runs that follow one another in key order, as those of a leaf that was written in one piece, are one sorted sequence. The
-//!    longest such sequence is gone through as it is ([`survey`]).
-//! 2. The entries of all other runs, which appends made and which are few, are sorted ([`appended`]).
-//! 3. Each of these is taken where the sequence comes to its key.
-//! 4. Of each key the newest version at or below the scan's seq stays; of two equal versions the later run's. Tombstones, and values that have
-//!    expired by the scan's time, hide what is older and are not listed.
+//! 1. Runs that follow one another in key order, as those of a leaf that was written in one piece, are one sorted
+//!    sequence. The longest such sequence is gone through as it is ([`survey`]).
+//! 2. The entries of all other runs are sorted ([`appended`]). Appends made these runs, and they are few.
+//! 3. Each of these entries is taken where the sequence comes to its key.
+//! 4. Of each key the newest version at or below the scan's seq stays; of two equal versions the later run's.
+//!    Tombstones, and values that have expired by the scan's time, hide older versions and are not listed.
 //!
-//! Entries are compared by their *heads*, the eight bytes after what all keys of the leaf begin with; where these are the same, by their keys. So
-//! an entry of the sequence costs two comparisons that nearly always end the same way. All lists are used again for the next leaf.
+//! Entries are compared by their *heads*, the eight bytes after the prefix that all keys of the leaf share, and only
+//! among equal heads by their keys. So an entry of the sequence costs two comparisons that nearly always end the same
+//! way. All lists are used again for the next leaf.
 
 mod appended;
 mod survey;
@@ -24,13 +25,13 @@ use crate::format::run::{EntryPlace, Run};
 use crate::leaf::{Visible, first_that};
 use crate::node::partition_point;
 
-/// A version of a key, and where it is in the bytes of its leaf.
+/// A version of a key, and its place in the bytes of its leaf.
 #[derive(Clone, Copy)]
 struct Version {
-    /// The eight bytes of the key after what all keys begin with.
+    /// The eight bytes of the key after the prefix that all keys share.
     head: u64,
     pair: PairAt,
-    /// It is a tombstone, or has expired.
+    /// Whether the version is a tombstone or has expired.
     is_gone: bool,
 }
 
@@ -50,7 +51,7 @@ impl Live {
         self.pairs.clear();
     }
 
-    /// The pair at `index`, in key order, in the bytes of the leaf that it was filled from.
+    /// The pair at `index`, in key order, in the bytes of the leaf that the list was filled from.
     pub(super) fn pair<'a>(&self, index: usize, bytes: &'a [u8]) -> PairRef<'a> {
         self.pairs[index].pair(bytes)
     }
@@ -60,7 +61,7 @@ impl Live {
         Pairs::new(&self.pairs[pairs], bytes, direction)
     }
 
-    /// Lists the pairs of a leaf, in place of what was there.
+    /// Lists the pairs of a leaf, in place of the former list.
     pub(super) fn fill(&mut self, leaf: &Visible<'_>, bounds: &Bounds, at: Moment) -> Result<(), Damage> {
         self.clear();
         let survey = Survey::of(leaf)?;
@@ -78,7 +79,7 @@ impl Live {
             next: 0,
         };
         for (number, (start, base, run)) in leaf.runs().enumerate() {
-            // A run that begins above the scan's seq has nothing for it.
+            // A run that begins above the scan's seq has nothing for the scan.
             if survey.sequence.contains(&number) && base <= at.seq {
                 let each = |version| merge.add(version);
                 versions(start, &run, survey.prefix, bounds, at.now, each).ok_or_else(|| leaf.malformed(start))?;
@@ -107,24 +108,24 @@ fn below(pairs: &[PairAt], below: impl Fn(&PairAt) -> bool) -> usize {
 
 /// The versions of a leaf on their way to the list.
 ///
-/// Invariant: they are taken in key order; those of one key in any order.
+/// Invariant: versions are taken in key order; those of one key in any order.
 struct Merge<'a> {
     bytes: &'a [u8],
     at: Seq,
     pairs: &'a mut Vec<PairAt>,
-    /// The version taken last that is gone, unless it was found to be older than a put.
+    /// The version taken last that is gone, unless a put turned out to be newer.
     deleted: Option<PairAt>,
-    /// Head of what was taken last.
+    /// Head of the version taken last.
     head: u64,
-    /// What has a lesser head comes before the next of those that were appended.
+    /// Versions with a lesser head come before the next appended one.
     limit: u64,
     appended: &'a Appended,
-    /// How many of them were taken.
+    /// How many of the appended versions were taken.
     next: usize,
 }
 
 impl Merge<'_> {
-    /// Takes the next version of the sequence, and before it what was appended and is not above it.
+    /// Takes the next version of the sequence, and before it the appended versions that are not above it.
     #[inline(always)]
     fn add(&mut self, version: Version) {
         if version.head >= self.limit {
@@ -133,9 +134,9 @@ impl Merge<'_> {
         self.take(version);
     }
 
-    /// Takes those appended that are not above the version of that head at `until`.
-    // What is on its way is handed over in registers: in memory it would be put together in parts and copied in one piece, and each such copy
-    // waits until its parts are written.
+    /// Takes the appended versions that are not above the version of that head at `until`.
+    // The version on its way is handed over in registers. In memory it would be put together in parts and copied in one
+    // piece, and each such copy waits until the parts are written.
     #[inline(never)]
     fn catch_up(&mut self, head: u64, until: PairAt) {
         self.limit = u64::MAX;
@@ -151,7 +152,7 @@ impl Merge<'_> {
         }
     }
 
-    /// Takes all that is left.
+    /// Takes all remaining versions.
     fn finish(mut self) {
         while let Some(next) = self.appended.get(self.next) {
             self.take(*next);
@@ -172,7 +173,7 @@ impl Merge<'_> {
         }
     }
 
-    /// Whether a version of the same key was taken that counts more. If there is one that counts less, it goes.
+    /// Whether a version of the same key was taken that counts more. A taken version that counts less is removed.
     #[inline(never)]
     fn is_older(&mut self, version: PairAt) -> bool {
         let key = version.key(self.bytes);
@@ -191,7 +192,7 @@ impl Merge<'_> {
     }
 }
 
-/// Hands the versions in a run within `bounds` to `each`, in their order; none where it is malformed.
+/// Hands the versions in a run within `bounds` to `each`, in their order; none where the run is malformed.
 #[inline(always)]
 fn versions(
     start: usize, run: &Run<'_>, prefix: usize, bounds: Option<&Bounds>, now: Time, mut each: impl FnMut(Version),
@@ -221,7 +222,8 @@ fn versions(
     Some(())
 }
 
-/// The entries of a run whose keys are within bounds, all of them where there are none; none where it is malformed.
+/// The entries of a run whose keys are within bounds, or all entries where there are no bounds. None where the run is
+/// malformed.
 fn within(run: &Run<'_>, bounds: Option<&Bounds>) -> Option<Range<usize>> {
     let Some(bounds) = bounds else { return Some(0..run.count()) };
     let (first, last) = run.ends()?;

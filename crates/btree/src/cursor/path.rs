@@ -1,4 +1,4 @@
-//! Which leaves a scan goes through: a walk over the internal nodes of a range. It reads nothing itself.
+//! The leaves that a scan goes through: a walk over the internal nodes of a range. The walk itself reads nothing.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ struct Step {
     node: Arc<Node>,
     first: usize,
     end: usize,
-    /// Of the children in which the range begins and ends, above leaves: the part in which it does.
+    /// The parts in which the range begins and ends, among the children above leaves.
     begins: Option<Place>,
     ends: Option<Place>,
 }
@@ -42,7 +42,7 @@ impl Step {
         (self.first < self.end).then(|| (child, self.node.pointer(child)))
     }
 
-    /// The next child and, if it is a leaf, its parts that are in the range.
+    /// The next child and, if that child is a leaf, its parts in the range.
     fn take(&mut self, direction: Direction) -> Option<(Pointer, Range<usize>)> {
         let (child, pointer) = self.peek(direction)?;
         match direction {
@@ -55,9 +55,9 @@ impl Step {
     }
 }
 
-/// What comes next on a path.
+/// The next step of a path.
 pub(super) enum Next {
-    /// A leaf of the range, and which of its parts are in the range.
+    /// A leaf of the range, and its parts that are in the range.
     Leaf(Pointer, Range<usize>),
     /// An internal node and its level: the path goes on with [`Path::enter`].
     Node(Pointer, u8),
@@ -85,7 +85,7 @@ impl Path {
         self.direction
     }
 
-    /// What comes next; none at the end of the range.
+    /// The next step; none at the end of the range.
     pub(super) fn next(&mut self) -> Option<Next> {
         let of_level = |pointer, parts, level| match level {
             0 => Next::Leaf(pointer, parts),
@@ -108,7 +108,7 @@ impl Path {
         self.steps.push(Step::new(node, &self.bounds));
     }
 
-    /// Ends it here.
+    /// Ends the path here.
     pub(super) fn end(&mut self) {
         self.steps.clear();
     }

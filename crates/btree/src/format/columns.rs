@@ -1,17 +1,18 @@
-//! Columns: numbers of one kind, side by side, each as its distance from the least of them in as few bytes as the farthest needs.
+//! Columns: numbers of one kind, side by side. Each is stored as its distance from the least of them, in as few bytes
+//! as the greatest distance needs.
 //!
-//! Neighbours in a tree are alike: their pages lie together, their incarnations were given in a row. A column costs
-//! [`DESCRIPTOR`] bytes (the least, and the bytes of a distance) and is read in place.
+//! Neighbours in a tree are alike: their pages lie together, and their incarnations were given in a row. A column costs
+//! [`DESCRIPTOR`] bytes (the least number, and the bytes of a distance) and is read in place.
 
 use super::u64_at;
 
-/// Bytes that say how a column is to be read.
+/// Bytes of a column's descriptor.
 pub(crate) const DESCRIPTOR: usize = 9;
 
-/// Bytes behind the last column that reading one may touch.
+/// Bytes behind the last column that a read may touch.
 pub(crate) const SLACK: usize = 8;
 
-/// The least and the most of some numbers.
+/// The least and the greatest of some numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     least: u64,
@@ -19,7 +20,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Of none.
+    /// The span of no numbers.
     pub(crate) const NONE: Self = Self { least: u64::MAX, most: 0 };
 
     pub(crate) fn add(&mut self, number: u64) {
@@ -42,18 +43,19 @@ impl Span {
     }
 }
 
-/// The bytes of each number of the column that the descriptor at `at` is of; none where it cannot be.
+/// Bytes of each number of the column whose descriptor is at `at`; none where the descriptor is impossible.
 pub(crate) fn width(bytes: &[u8], at: usize) -> Option<usize> {
     bytes.get(at + 8).map(|width| usize::from(*width)).filter(|width| *width <= 8)
 }
 
-/// Number `index` of the column with a descriptor at `descriptor`, whose numbers begin at `at`. `bytes` go on for [`SLACK`] behind them.
+/// Number `index` of the column with a descriptor at `descriptor`, whose numbers begin at `at`. `bytes` continue for
+/// [`SLACK`] bytes behind the numbers.
 #[inline]
 pub(crate) fn number(bytes: &[u8], descriptor: usize, at: usize, index: usize) -> Option<u64> {
     let [least @ .., width] = bytes.get(descriptor..)?.first_chunk::<DESCRIPTOR>()?;
     let (least, width) = (u64::from_le_bytes(*least), u32::from(*width));
     let eight = u64_at(bytes, at + index * width as usize)?;
-    // A shift by 64 would be no shift.
+    // A shift by 64 bits overflows, so `checked_shl` is needed.
     let distance = eight & !u64::MAX.checked_shl(8 * width).unwrap_or(0);
     least.checked_add(distance)
 }

@@ -17,7 +17,8 @@
 //!  40  descriptors   of the columns: 10 on level 1, 3 above
 //!   .  columns       the fields of the children's pointers (`Pointer::leaf_fields`)
 //!   .  firsts        u16 × children: the bound that is the child's own; only where bounds are more than children
-//!   .  starts        u16 × children: where a leaf's filter begins among all of them; only where filters differ in their length
+//!   .  starts        u16 × children: where a leaf's filter begins among all of them; only where filters differ in
+//!                    their length
 //!   .  filters       of the leaves (`crate::filter`)
 //!   .  lengths       of the separators after the prefix
 //!   .  prefix
@@ -26,11 +27,11 @@
 //!   .  zero to the end of the page
 //! ```
 //!
-//! A separator is a bound other than the first, which the parent knows. Bound `b` is the least key that its part may hold; the part ends
-//! below bound `b + 1`, the last one at the parent's.
+//! A separator is a bound other than the first, which the parent has. Bound `b` is the least key that its part may
+//! hold. The part ends below bound `b + 1`; the last part ends at the parent's next bound.
 //!
-//! A node is read where it lies ([`Layout`]): cached, it takes what it takes on its page. Heads are as long as makes the node small and few
-//! separators longer than theirs.
+//! A node is read in its encoded form ([`Layout`]), so a cached node takes the bytes that its page uses. The length of
+//! heads is chosen so that the node is small and few separators are longer than their heads.
 
 use std::cmp::Ordering;
 
@@ -54,20 +55,20 @@ const HEADER: usize = 40;
 /// Most bytes of a head.
 const HEAD_MAX: usize = 8;
 
-/// Bytes of a node of `children` leaves that have the longest bounds there are.
+/// Bytes of a node of `children` leaves with bounds of the greatest length.
 pub(crate) const fn node_bytes_max(children: usize) -> usize {
     let separators = (children - 1) * (KEY_BYTES_MAX + BOUND_FIXED);
     let leaf = LEAF_POINTER + FILTER_FIELDS + 2 + 2 + filter::BYTES_MAX;
     HEADER + LEAF_FIELDS * DESCRIPTOR + children * leaf + separators + BOUND_BYTES_MAX
 }
 
-/// Bytes of the fields that say what a filter is like, and the newest seq of its leaf.
+/// Bytes of the fields for the shape of a filter, and for the newest seq of its leaf.
 const FILTER_FIELDS: usize = 1 + 8;
 
 /// Three children with the longest separators fit, so every node can be split.
 const _: () = assert!(node_bytes_max(3) <= PAGE);
 
-/// Who a node is: what its pointer says.
+/// The identity of a node, as its pointer states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeIdentity {
     pub(crate) table: TableId,
@@ -81,7 +82,7 @@ const fn fields(level: u8) -> usize {
     if level == 1 { LEAF_FIELDS } else { NODE_FIELDS }
 }
 
-/// How a list of children is laid out.
+/// The layout chosen for a list of children.
 pub(crate) struct Plan {
     fields: usize,
     spans: [Span; LEAF_FIELDS],
@@ -116,7 +117,7 @@ impl Plan {
         plan
     }
 
-    /// Bytes beside those of the children.
+    /// Bytes of the node apart from those of the children.
     pub(crate) const fn fixed(&self) -> usize {
         HEADER + self.fields * DESCRIPTOR + self.prefix
     }
@@ -126,7 +127,7 @@ impl Plan {
         fields + 2 * usize::from(self.has_parts) + 2 * usize::from(self.has_starts)
     }
 
-    /// Bytes that a child takes with its bounds in a node laid out like this.
+    /// Bytes that a child takes with its bounds in a node of this layout.
     pub(crate) fn child_bytes(&self, edges: &Edges, child: usize) -> usize {
         let bound = |bound| {
             let length = edges.bound(bound).len().saturating_sub(self.prefix);
@@ -136,8 +137,9 @@ impl Plan {
     }
 }
 
-/// Bytes of heads and of lengths for separators of these lengths, and what they take then: the least, but that each separator longer than its
-/// head counts a byte more, because a search that meets its head has to look at its rest.
+/// Bytes of a head and of a separator's length, for separators of these lengths, and the bytes that all separators then
+/// take. The result has the least bytes. Each separator longer than its head counts a byte more, because a search that
+/// meets its head has to look at its rest.
 fn heads(lengths: impl Iterator<Item = usize>) -> (usize, usize, usize) {
     let mut of_length = [0_usize; HEAD_MAX + 2];
     let (mut count, mut total, mut least, mut most) = (0, 0, usize::MAX, 0);
@@ -255,7 +257,8 @@ fn body(page: &[u8]) -> Option<Node> {
     layout.is_sound(&bytes).then(|| Node::new(bytes, layout))
 }
 
-/// Bytes of all filters of a node above leaves, and of each where they are alike; none where a leaf's pointer cannot be.
+/// Bytes of all filters of a node above leaves, and of each filter where all have one length; none where a leaf's
+/// pointer is impossible.
 fn filters(page: &[u8], columns: &[u16; LEAF_FIELDS], children: usize) -> Option<(usize, Option<usize>)> {
     let (mut total, mut each) = (0, None);
     let mut alike = true;
@@ -267,7 +270,7 @@ fn filters(page: &[u8], columns: &[u16; LEAF_FIELDS], children: usize) -> Option
     Some((total, each.filter(|_| alike)))
 }
 
-/// The pointer to a leaf, from columns that begin there; none where it cannot be.
+/// The pointer to a leaf, from columns that begin at these offsets; none where the pointer is impossible.
 fn leaf_pointer(bytes: &[u8], columns: &[u16; LEAF_FIELDS], child: usize) -> Option<Pointer> {
     let mut fields = [0; LEAF_FIELDS];
     for (field, number) in fields.iter_mut().enumerate() {
@@ -276,7 +279,7 @@ fn leaf_pointer(bytes: &[u8], columns: &[u16; LEAF_FIELDS], child: usize) -> Opt
     Pointer::of_leaf(fields)
 }
 
-/// Where what is in a node.
+/// Offsets of the parts of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     level: u8,
@@ -286,7 +289,7 @@ pub(crate) struct Layout {
     bounds: u16,
     columns: [u16; LEAF_FIELDS],
     firsts: u16,
-    /// Nothing where all filters have `filter_bytes`.
+    /// No bytes where all filters have `filter_bytes`.
     starts: u16,
     filters: u16,
     filter_bytes: u16,
@@ -313,7 +316,7 @@ impl Layout {
         }
         let fields = fields(level);
         let (mut at, mut columns) = (HEADER + fields * DESCRIPTOR, [0; LEAF_FIELDS]);
-        // Everything is counted in usize first, so that sums of what is on the page do not wrap.
+        // All sums are computed in usize first, so that numbers from the page cannot overflow.
         let (children_count, separators) = (usize::from(children), usize::from(bounds) - 1);
         for (field, column) in columns[..fields].iter_mut().enumerate() {
             *column = u16::try_from(at).ok()?;
@@ -352,7 +355,7 @@ impl Layout {
         })
     }
 
-    /// Whether everything in the node is what we would write, as far as one node can tell.
+    /// Whether the encoder could have written this node, as far as one node alone can show.
     fn is_sound(&self, bytes: &[u8]) -> bool {
         let prefix = self.prefix(bytes).len();
         let (mut rests, mut short) = (0, true);
@@ -369,11 +372,12 @@ impl Layout {
             first && self.has_filter(bytes, child, &pointer, &mut filters)
         });
         let whole = short && children && next == self.bounds() && usize::from(self.rests) + rests == self.used();
-        // Heads that rise prove it; where two are equal, searches compare whole separators.
+        // Rising heads prove the order. Where two heads are equal, whole separators are compared, as in a search.
         whole && (1..self.separators()).all(|separator| self.rises(bytes, separator))
     }
 
-    /// Whether a child's filter begins behind `before` bytes of others, which it adds its own to, and is as long as its pointer says.
+    /// Whether a child's filter begins behind `before` bytes of other filters, and is as long as its pointer says. Adds
+    /// its length to `before`.
     fn has_filter(&self, bytes: &[u8], child: usize, pointer: &Pointer, before: &mut usize) -> bool {
         let starts = usize::from(self.starts);
         let start = if self.starts == self.filters { None } else { u16_at(bytes, starts + 2 * child).map(usize::from) };
@@ -382,13 +386,14 @@ impl Layout {
         follows && self.filter(bytes, child).len() == pointer.filter_bytes()
     }
 
-    /// Whether what a separator of this length lacks of a head is zero. Heads would not sort as separators do otherwise.
+    /// Whether the head of a separator of this length is padded with zeros. Without zeros, heads would not sort as
+    /// separators do.
     fn is_padded(&self, bytes: &[u8], separator: usize, length: usize) -> bool {
         let missing = usize::from(self.head_bytes).saturating_sub(length);
         missing == 0 || self.head(bytes, separator) & (u64::MAX >> (64 - 8 * missing)) == 0
     }
 
-    /// Whether a separator is above the one before it.
+    /// Whether a separator is above the one before.
     fn rises(&self, bytes: &[u8], separator: usize) -> bool {
         let before = separator - 1;
         match self.head(bytes, before).cmp(&self.head(bytes, separator)) {
@@ -422,7 +427,7 @@ impl Layout {
         self.used as usize
     }
 
-    /// The pointer to a child; none where it cannot be.
+    /// The pointer to a child; none where the pointer is impossible.
     pub(crate) fn pointer(&self, bytes: &[u8], child: usize) -> Option<Pointer> {
         let field =
             |field: usize| columns::number(bytes, HEADER + field * DESCRIPTOR, usize::from(self.columns[field]), child);
@@ -447,7 +452,7 @@ impl Layout {
         all.get(start(child)..end).unwrap_or(&[])
     }
 
-    /// The bound that is the child's own: the first of its parts.
+    /// The child's own bound: the bound of its first part.
     #[inline]
     pub(crate) fn first(&self, bytes: &[u8], child: usize) -> usize {
         if self.bounds == self.children {
@@ -469,13 +474,13 @@ impl Layout {
         }
     }
 
-    /// As many first bytes of what a key has behind the prefix as heads have, as a number.
+    /// The head of a key as a number: the leading bytes of `eight`, a key's first eight bytes behind the prefix.
     #[inline]
     pub(crate) const fn head_of(&self, eight: u64) -> u64 {
         eight >> (64 - 8 * self.head_bytes as u32)
     }
 
-    /// How many separators have heads below `number`, which are the first.
+    /// How many separators have heads below `number`; these are the first ones.
     #[inline]
     pub(crate) fn heads_below(&self, bytes: &[u8], number: u64) -> usize {
         let (heads, width) = (&bytes[self.heads.into()..], usize::from(self.head_bytes));
@@ -485,7 +490,7 @@ impl Layout {
         })
     }
 
-    /// The head of a separator, as a number that sorts as it does.
+    /// The head of a separator, as a number that sorts like the head.
     #[inline]
     pub(crate) fn head(&self, bytes: &[u8], separator: usize) -> u64 {
         let at = usize::from(self.heads) + separator * usize::from(self.head_bytes);
@@ -493,7 +498,7 @@ impl Layout {
         self.head_of(eight)
     }
 
-    /// A separator behind the prefix, as far as its head goes.
+    /// The part of a separator between the prefix and the end of its head.
     #[inline]
     pub(crate) fn suffix_head<'a>(&self, bytes: &'a [u8], separator: usize) -> &'a [u8] {
         let head = usize::from(self.head_bytes);
@@ -501,7 +506,7 @@ impl Layout {
         &bytes[at..at + self.length(bytes, separator).min(head)]
     }
 
-    /// What a separator has behind its head.
+    /// The rest of a separator behind its head.
     pub(crate) fn suffix_rest<'a>(&self, bytes: &'a [u8], separator: usize) -> &'a [u8] {
         let head = usize::from(self.head_bytes);
         let rest = self.length(bytes, separator).saturating_sub(head);

@@ -15,7 +15,7 @@
 //!                                                     each {page u48, pages u16}
 //! ```
 //!
-//! The pointer has the layout of a leaf pointer whatever it points to.
+//! The pointer has the layout of a leaf pointer, also where its child is a node.
 
 use index::TableId;
 use space::{Extent, PageId};
@@ -26,7 +26,7 @@ use index::due::{Due, UNITS_LIMIT};
 /// Length of a root record.
 pub(crate) const ROOT_BYTES: usize = 61;
 
-/// Most levels: more pages than 48 bits name could not be reached even with the least fanout.
+/// Most levels: a higher tree would need more pages than 48 bits can name, even with the least fanout.
 pub(crate) const HEIGHT_MAX: u8 = 48;
 
 const ROOT_MAGIC: u32 = u32::from_le_bytes(*b"BtRt");
@@ -39,16 +39,16 @@ const EXTENT_BYTES: usize = 8;
 
 const _: () = assert!(POINTER_AT + LEAF_POINTER == ROOT_BYTES);
 
-/// What finds a tree.
+/// The record from which a tree is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
-    /// Levels, leaves included; 0 when empty.
+    /// Levels, leaves included; 0 in an empty tree.
     pub(crate) height: u8,
-    /// The root node, or the only leaf. None when empty.
+    /// The root node, or the only leaf. None in an empty tree.
     pub(crate) pointer: Option<Pointer>,
     /// Pages of a new leaf.
     pub(crate) leaf_pages: u32,
-    /// Whether anything that expires was ever put into it.
+    /// Whether an entry with an expiry was ever put into the tree.
     pub(crate) expires: bool,
 }
 
@@ -106,7 +106,7 @@ fn node_pointer(bytes: &[u8]) -> Option<Pointer> {
     Some(Pointer { due: Due::from_units(due), ..node })
 }
 
-/// What recovery needs to make a batch's version current again.
+/// The data that recovery needs to make a batch's version current again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redo {
     pub(crate) root: Root,
@@ -176,7 +176,7 @@ fn pieces(extents: &[Extent]) -> Vec<(u64, u16)> {
     out
 }
 
-/// Makes the CRC of a record right.
+/// Sets the CRC of a record.
 pub(crate) fn sign(record: &mut [u8]) {
     let crc = checksum::crc32c(&record[8..]);
     record[4..8].copy_from_slice(&crc.to_le_bytes());

@@ -19,19 +19,21 @@
 //!                                                    .  expiry
 //! ```
 //!
-//! Kinds: 1 a value, 2 a tombstone, 3 a document pointer, 4 a value that expires, 5 a document pointer that expires; 6 to 15 are free.
+//! Kinds: 1 a value, 2 a tombstone, 3 a document pointer, 4 a value that expires, 5 a document pointer that
+//! expires; 6 to 15 are free.
 //!
-//! Entries stand by key, then by seq. A run is **uniform** where all its entries have keys of one length and one word, which is kind and
-//! value length: that is most runs where records have a fixed size. There it says both once and needs no slots, since entry `i` begins
-//! at a multiple of what each takes. It is shorter than the general run of the same entries, always, so it is written wherever it can be;
-//! except where key and value have fewer than [`ENTRY_BYTES_MIN`] bytes, of which a leaf could hold more than its pointer can count.
+//! Entries stand by key, then by seq. A run is **uniform** where all its entries have keys of one length and the same
+//! word (kind and value length). Most runs of fixed-size records are uniform. A uniform run stores both once and needs
+//! no slots, because entry `i` begins at a multiple of the entry size. A uniform run is always shorter than the general
+//! run of the same entries, so every run that can be uniform is. The exception is a key and value of together fewer
+//! than [`ENTRY_BYTES_MIN`] bytes, because a leaf could hold more such entries than its pointer can count.
 //!
-//! The CRC covers {incarnation u64, table u32, position of the run in the leaf u32, CRC of the run before it u32 (0 for the
-//! first), length u16} and then the run from its type on. So the CRC of the last run vouches for the whole leaf: the runs,
-//! their order and their places.
+//! The CRC covers {incarnation u64, table u32, position of the run in the leaf u32, CRC of the run before it u32 (0 for
+//! the first), length u16} and then the run from its type on. So the CRC of the last run vouches for the whole leaf:
+//! the runs, their order and their places.
 //!
-//! A run never crosses a page. What is left of a page after its last run is zero, and so is the length that a reader
-//! finds there; where not even a header fits, it moves on without looking.
+//! A run never crosses a page. The rest of a page after its last run is zero, so a reader finds a length of zero there.
+//! Where not even a header fits, the reader moves on without looking.
 
 mod one_seq;
 mod plan;
@@ -49,22 +51,22 @@ pub(crate) use read::{EntryPlace, Heads, Run, RunHeader};
 
 use super::{INLINE_BYTES_MAX, KEY_BYTES_MAX, u16_at};
 
-/// Bytes that every run begins with.
+/// Bytes of the header of every run.
 pub(crate) const RUN_HEADER: usize = 18;
 
-/// Bytes of an entry of a general run beside seq, key and value; its slot is one of them.
+/// Bytes of an entry of a general run besides seq, key and value, its slot included.
 pub(crate) const ENTRY_FIXED: usize = SLOT + SHAPE;
 
-/// The smallest entry: that of a uniform run.
+/// The smallest entry, which is in a uniform run.
 pub(crate) const ENTRY_BYTES_MIN: usize = 4;
 
-/// More entries than this are not on a page.
+/// An upper bound of the entries on a page.
 pub(crate) const PAGE_ENTRIES_MAX: usize = (PAGE - RUN_HEADER) / ENTRY_BYTES_MIN;
 
-/// Bytes of where an entry begins.
+/// Bytes of a slot: the offset of an entry.
 const SLOT: usize = 2;
 
-/// Bytes of key length and word, of an entry or of all.
+/// Bytes of key length and word, of one entry or of all.
 const SHAPE: usize = 4;
 
 /// Bytes of a uniform run before its entries.
@@ -73,7 +75,7 @@ const UNIFORM_HEADER: usize = RUN_HEADER + SHAPE;
 /// Bytes of an encoded document pointer.
 const DOCUMENT_BYTES: usize = DocPointer::BYTES;
 
-/// Bytes of when a value expires, behind the value.
+/// Bytes of the expiry behind a value.
 pub(crate) const EXPIRY_BYTES: usize = Expiry::BYTES;
 
 const TYPE_GENERAL: u8 = 1;
@@ -90,10 +92,10 @@ const VALUE_LENGTH: u16 = (1 << LENGTH_BITS) - 1;
 
 const _: () = assert!(INLINE_BYTES_MAX <= VALUE_LENGTH as usize);
 const _: () = assert!(ENTRY_BYTES_MIN <= ENTRY_FIXED);
-// A uniform run of one entry is shorter than the general one, and so of more.
+// A uniform run of one entry is shorter than the general one, and so is a uniform run of more entries.
 const _: () = assert!(UNIFORM_HEADER < RUN_HEADER + ENTRY_FIXED);
 
-/// What a run's CRC is seeded with.
+/// The seed of a run's CRC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pub(crate) incarnation: u64,
@@ -113,7 +115,7 @@ impl Identity {
     }
 }
 
-/// Kind and length of a value, as the run has them.
+/// Kind and length of a value, as encoded in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryWord(u16);
 
@@ -151,7 +153,7 @@ impl EntryWord {
         self.kind() >= KIND_INLINE_EXPIRING
     }
 
-    /// Bytes of the value and what is behind it.
+    /// Bytes of the value and of its expiry.
     #[inline]
     pub(crate) const fn bytes(self) -> usize {
         self.value_length() + if self.expires() { EXPIRY_BYTES } else { 0 }
@@ -167,7 +169,7 @@ impl EntryWord {
         }
     }
 
-    /// What the entry does, whose value and what is behind it is at the beginning of `bytes`; none where they are no such thing.
+    /// The operation of an entry whose value and expiry are at the beginning of `bytes`; none where they are malformed.
     #[inline]
     pub(crate) fn operation(self, bytes: &[u8]) -> Option<Operation<'_>> {
         let (value, rest) = bytes.split_at_checked(self.value_length())?;
@@ -181,7 +183,7 @@ impl EntryWord {
         })
     }
 
-    /// Where the pair of a put is. Of a tombstone, its key with a value of no bytes.
+    /// Where the pair of a put is. For a tombstone: its key with a value of no bytes.
     #[inline]
     pub(crate) const fn pair_at(self, seq: Seq, key_at: u32, key_length: u16) -> PairAt {
         let is_document = matches!(self.kind(), KIND_DOCUMENT | KIND_DOCUMENT_EXPIRING);
@@ -189,7 +191,7 @@ impl EntryWord {
     }
 }
 
-/// What entries of a uniform run have in common.
+/// The properties shared by all entries of a uniform run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     key_length: u16,
@@ -202,19 +204,19 @@ impl Shape {
         Self { key_length: short(update.key.len()), word: EntryWord::of(&update.operation) }
     }
 
-    /// Bytes of key, value and what is behind it.
+    /// Bytes of key, value and expiry.
     #[inline]
     const fn bytes(self) -> usize {
         self.key_length as usize + self.word.bytes()
     }
 
-    /// Whether it is one that a run of any type may have.
+    /// Whether a run of any type may have this shape.
     #[inline]
     const fn is_plausible(self) -> bool {
         self.key_length as usize <= KEY_BYTES_MAX && self.word.is_plausible()
     }
 
-    /// Whether a uniform run may have it.
+    /// Whether a uniform run may have this shape.
     #[inline]
     const fn is_long_enough(self) -> bool {
         self.bytes() >= ENTRY_BYTES_MIN
@@ -238,7 +240,7 @@ fn short(length: usize) -> u16 {
     u16::try_from(length).expect("nothing in a run is longer than a page")
 }
 
-/// Makes the CRC of a changed run right again.
+/// Sets the CRC of a changed run.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn sign(run: &mut [u8], identity: &Identity, position: u32, previous: u32) -> u32 {
     let crc = identity.crc(position, previous, run);

@@ -1,13 +1,15 @@
-//! What checks of a leaf that is damaged.
+//! The readable rest of a damaged leaf.
 //!
-//! A run that checks was written in this incarnation, at this place, behind a run with the CRC before it. So of a leaf:
+//! A run that checks was written in this incarnation, at this place, behind a run with the CRC before it. Therefore:
 //!
-//! 1. Each sorted page is taken or not, for itself.
-//! 2. A run that was appended is taken if it checks behind the CRC that the run before it states, also where that one does not check itself.
-//! 3. Where a run is so damaged that it does not say where it ends, or its CRC, what was appended on its page is out of reach, and what checks
-//!    only behind that.
+//! 1. Each sorted page is taken or skipped independently.
+//! 2. An appended run is taken if the run checks behind the CRC that the previous run states, even where the previous
+//!    run itself does not check.
+//! 3. A run may be so damaged that its end or its CRC is unknown. The later appends on its page are then out of reach,
+//!    and so are the runs that check only behind those.
 //!
-//! A sorted page hides the keys of its part; a run that was appended can hide a newer version of any key of its leaf.
+//! A damaged sorted page hides the keys of its part. A damaged appended run can hide a newer version of any key of the
+//! leaf.
 
 use index::TableId;
 use space::PAGE;
@@ -16,17 +18,18 @@ use super::{Span, Visible, run_at, shifted};
 use crate::format::run::{RUN_HEADER, RunHeader};
 use crate::format::{Damage, Pointer};
 
-/// Which keys of a leaf damage may hide.
+/// The keys of a leaf that damage may hide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden {
-    /// Those of a part.
+    /// The keys of a part.
     Part(usize),
-    /// Any.
+    /// Any key.
     All,
 }
 
 impl<'a> Visible<'a> {
-    /// What checks of `pages`, which are all that is published of a leaf, with its runs in `spans`, in place of what was there; and what does not.
+    /// The runs of `pages` that check, listed in `spans`, replacing the old content; `pages` are all published pages of
+    /// a leaf. Each damage is reported to `damaged`.
     pub(crate) fn rest(
         pages: &'a [u8], pointer: &Pointer, table: TableId, spans: &'a mut Vec<Span>,
         damaged: &mut dyn FnMut(Hidden, Damage),
@@ -34,7 +37,7 @@ impl<'a> Visible<'a> {
         spans.clear();
         let bytes = &pages[..pages.len().min(pointer.length as usize)];
         let (mut at, mut previous) = (0, Some(0));
-        // Where the last run ends, as far as it says so, and its CRC.
+        // The stated end of the last run, and its CRC.
         let mut last = (0, None);
         while at < bytes.len() {
             let page_end = (at / PAGE + 1) * PAGE;
@@ -67,7 +70,8 @@ impl<'a> Visible<'a> {
             at = stated.map_or(page_end, |header| at + usize::from(header.length));
             last = (at, previous);
         }
-        // A damaged run that ends as the pointer says, with the CRC that it says, is the last one: nothing behind it is missing.
+        // A damaged run that ends at the pointer's length, with the pointer's CRC, is the last one, so no run behind is
+        // missing.
         if last != (pointer.length as usize, Some(pointer.chain)) {
             let (end, crc) = (last.0, last.1.unwrap_or(0));
             let expected = format!("at {} with CRC {:08x}", pointer.length, pointer.chain);

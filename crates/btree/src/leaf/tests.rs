@@ -151,7 +151,7 @@ proptest! {
         let (mut bytes, mut pointer) = leaf_of(&[(0..20).map(key).collect()]);
         let length = pointer.length as usize;
         for (at, byte) in changes {
-            // The length of the run stays, so that it can be signed.
+            // The length of the run stays, so that the run can be signed.
             bytes[2 + at % (length - 2)] = byte;
         }
         let identity = Identity { incarnation: 9, table: TABLE };

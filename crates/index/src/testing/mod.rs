@@ -1,4 +1,5 @@
-//! What tests of structures share: batches and models of them, and steps that a structure and its model take together ([`steps`]).
+//! Shared parts of the tests of structures: batches and models of them, and steps that a structure and its model take
+//! together ([`steps`]).
 //!
 //! For tests of the workspace alone.
 
@@ -12,12 +13,12 @@ use doclog::{DocLength, DocPointer, SegmentId};
 
 use crate::{Batch, Bounds, Direction, Found, Operation, Pair, Payload, Result, Seq, Stored, Update, View, Visit};
 
-/// What an update does, owned.
+/// The effect of an update, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A value.
     Put(Vec<u8>),
-    /// A document that is nowhere but in pointers.
+    /// A document that exists only in pointers.
     Document(u64),
     /// A tombstone.
     Delete,
@@ -39,12 +40,12 @@ pub const fn id_of(pointer: &DocPointer) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct Updates {
     updates: Vec<(Vec<u8>, u64, Change)>,
-    /// Where it is not the greatest seq.
+    /// The batch's `through`, where that is not the greatest seq.
     through: Option<u64>,
 }
 
 impl Updates {
-    /// Of equal keys and seqs the last stays.
+    /// A batch; of equal keys and seqs the last entry stays.
     #[must_use]
     pub fn new(updates: Vec<(Vec<u8>, u64, Change)>) -> Self {
         let sorted: BTreeMap<_, _> = updates.into_iter().map(|(key, seq, change)| ((key, seq), change)).collect();
@@ -103,14 +104,14 @@ impl Model {
         }
     }
 
-    /// The live version that is seen at a seq.
+    /// The live version of a key at a seq.
     #[must_use]
     pub fn get(&self, key: &[u8], at: u64) -> Option<(u64, Change)> {
         let (seq, change) = self.keys.get(key)?.range(..=at).next_back()?;
         (*change != Change::Delete).then(|| (*seq, change.clone()))
     }
 
-    /// All of those within bounds.
+    /// All live versions within bounds.
     #[must_use]
     pub fn range(&self, bounds: &Bounds, at: u64) -> Vec<(Vec<u8>, u64, Change)> {
         let keys = self.keys.keys().filter(|key| bounds.contains(key));
@@ -123,7 +124,7 @@ impl Model {
     }
 }
 
-/// What a value is in a model, where documents are nowhere but in pointers.
+/// The change of a value in a model, where documents exist only in pointers.
 #[must_use]
 pub fn change_of(value: &Stored) -> Change {
     match value {
@@ -135,7 +136,7 @@ pub fn change_of(value: &Stored) -> Change {
     }
 }
 
-/// What a view has of keys, as a model would say it.
+/// The content of a view under some keys, in the terms of a model.
 ///
 /// # Errors
 /// The view's.
@@ -143,7 +144,7 @@ pub fn found(view: &dyn View, keys: &[&[u8]], at: u64) -> Result<Vec<Option<(u64
     found_as(view, keys, at, &change_of)
 }
 
-/// [`found`], where `change_of` says what a value is.
+/// As [`found`], with `change_of` to translate values.
 ///
 /// # Errors
 /// The view's.
@@ -156,13 +157,14 @@ pub fn found_as(
     Ok(out.into_iter().map(|found| found.and_then(live)).collect())
 }
 
-/// Checks that a walk over the documents of a view shows those that its verification meets: in one go, and stopped at every few keys.
+/// Checks that a walk over the documents of a view shows those that its verification meets: in one go, and stopped at
+/// every few keys.
 ///
 /// # Errors
 /// The view's.
 ///
 /// # Panics
-/// When it shows others.
+/// When the walk shows others.
 pub fn check_documents(view: &dyn View) -> Result<()> {
     let mut met = Met::default();
     view.verify(&mut met)?;
@@ -220,7 +222,7 @@ pub fn scan(
     scan_as(view, bounds, at, direction, &change_of)
 }
 
-/// [`scan`], where `change_of` says what a value is.
+/// As [`scan`], with `change_of` to translate values.
 ///
 /// # Errors
 /// The view's.

@@ -16,23 +16,23 @@ pub trait Store {
     fn index(&self) -> &dyn Index;
     /// Applies a batch as the layer above does: data, flush, log, publish.
     fn apply(&mut self, updates: &Updates, snapshots: &[u64]);
-    /// Keeps what it is to be opened with.
+    /// Keeps the state from which the structure can be opened.
     fn checkpoint(&mut self);
-    /// Opens it from the last checkpoint and what was logged after it.
+    /// Opens the structure from the last checkpoint and the log after that checkpoint.
     fn reopen(&mut self);
-    /// Forgets what is cached.
+    /// Empties the caches.
     fn clear_cache(&self);
-    /// What a value is in a model.
+    /// The change of a value in a model.
     fn change_of(&self, value: &Stored) -> Change;
     /// Checks the newest version against the model, and the books against each other.
     fn check(&self, model: &Model, at: u64);
-    /// Checks that no space is in use that the newest version does not use.
+    /// Checks that the newest version uses all space that is in use.
     fn check_space(&self);
     /// Documents that were put and not dropped.
     fn documents(&self) -> &BTreeSet<u64>;
 }
 
-/// One thing that is done to a structure.
+/// One operation on a structure.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A batch.
@@ -46,13 +46,13 @@ pub enum Step {
         /// Whether they are deleted.
         delete: bool,
     },
-    /// Somebody sees this moment from now on.
+    /// A snapshot of this moment is held from now on.
     Snapshot,
-    /// Nobody does any more.
+    /// The hold ends.
     ReleaseSnapshot(Pick),
-    /// Somebody reads this view from now on.
+    /// A reader holds this view from now on.
     HoldView,
-    /// Nobody does any more.
+    /// The hold ends.
     ReleaseView(Pick),
     /// The last batch once more.
     Again,
@@ -68,23 +68,23 @@ pub enum Step {
     Get(Vec<Pick>),
     /// Keys are walked.
     Scan {
-        /// Where it begins.
+        /// The first bound.
         from: Pick,
-        /// Where it ends.
+        /// The other bound.
         to: Pick,
-        /// Whether the ends belong to it.
+        /// Whether each bound belongs to the range.
         inclusive: (bool, bool),
-        /// Which way.
+        /// Whether the walk is forward.
         forward: bool,
-        /// Whether it has no ends.
+        /// Whether each bound is absent.
         open: (bool, bool),
     },
 }
 
-/// What is done to a key.
+/// The change of a key.
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// A value of so many bytes.
+    /// A value of this number of bytes.
     Put(usize),
     /// A document.
     Document,
@@ -139,7 +139,7 @@ pub fn universe() -> Vec<Vec<u8>> {
     keys.into_iter().collect()
 }
 
-/// A version that is held, what it should hold, and at which seqs it can be asked.
+/// A held version, its expected content, and the seqs at which the version can be asked.
 struct Held {
     view: Arc<dyn View>,
     model: Model,
@@ -158,7 +158,7 @@ struct Run<S> {
     last: Updates,
     /// Least bytes of a value.
     value_bytes_min: usize,
-    /// Most levels that there were.
+    /// Most levels of the structure so far.
     height: u32,
 }
 
@@ -217,7 +217,7 @@ impl<S: Store> Run<S> {
                 self.held.remove(pick.index(self.held.len()));
             }
             Step::Again => {
-                // Versions that were dropped must not come back: what is written again is what is there.
+                // Versions that were dropped must not come back: only existing versions are written again.
                 let last = self.last.iter().filter(|(key, seq, change)| {
                     let newest = self.model.get(key, u64::MAX);
                     newest.as_ref() == Some(&(*seq, change.clone()))
@@ -271,7 +271,7 @@ impl<S: Store> Run<S> {
         }
     }
 
-    /// Calls for the newest version and for those that are held, at every seq that can be asked.
+    /// Calls for the newest version and for held versions, at every seq that can be asked.
     fn each(&self, call: impl Fn(&Arc<dyn View>, &Model, u64)) {
         let newest = Held { view: self.home.index().view(), model: self.model.clone(), ats: self.ats() };
         for held in self.held.iter().chain([&newest]) {
@@ -280,7 +280,8 @@ impl<S: Store> Run<S> {
     }
 }
 
-/// Takes steps, checks after each, and deletes everything in the end. Values have so many bytes at least. Most levels that there were.
+/// Takes steps, checks after each, and deletes everything in the end. Values have at least `value_bytes_min` bytes.
+/// Returns the most levels of the structure.
 pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: &[Step]) -> u32 {
     let mut run = Run {
         home,
@@ -302,8 +303,8 @@ pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: 
     }
     run.held.clear();
     run.home.check_space();
-    // With everything deleted and nobody looking, nothing is left. A leaf with many versions of a key has fewer tombstones than
-    // half of its entries at first.
+    // With everything deleted and no reader left, nothing is left. A leaf with many versions of a key has fewer
+    // tombstones than half of its entries at first.
     run.snapshots.clear();
     for round in 0.. {
         run.seq += 1;

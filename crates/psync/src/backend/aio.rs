@@ -1,11 +1,11 @@
 //! `libaio`: Linux native asynchronous I/O, by raw system calls.
 //!
 //! 1. A lane takes an idle context of its thread, or makes one.
-//! 2. `push` gathers control blocks. `reap` hands them over with `io_submit`, which may take fewer than it is given, and waits with
-//!    `io_getevents`.
-//! 3. A request that the kernel refuses at submission gets its own error; those after it are submitted again.
-//! 4. What the kernel or the file cannot do asynchronously (`EINVAL`: a flush before Linux 4.18, a durable write before 4.13, a device
-//!    without asynchronous I/O) is done by a plain call.
+//! 2. `push` gathers control blocks. `reap` hands them over with `io_submit`, which may take only some of them, and
+//!    waits with `io_getevents`.
+//! 3. A request that the kernel refuses at submission gets its own error; the requests after it are submitted again.
+//! 4. A plain call replaces a request that the kernel or the file cannot do asynchronously (`EINVAL`): a flush before
+//!    Linux 4.18, a durable write before 4.13, a device without asynchronous I/O.
 
 #![expect(unsafe_code, reason = "raw system calls on memory given by address")]
 
@@ -19,14 +19,15 @@ use crate::file::FileInner;
 /// Most attempts in flight of one lane.
 const CAPACITY: usize = 256;
 
-/// Most times in a row that the kernel may refuse a submission as too busy before the context counts as broken.
+/// The largest number of times in a row that the kernel may refuse a submission as too busy before the context counts
+/// as broken.
 const BUSY_MAX: u32 = 1000;
 
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_CMD_PWRITE: u16 = 1;
 const IOCB_CMD_FDSYNC: u16 = 3;
 
-/// `RWF_DSYNC`, as a control block has it.
+/// `RWF_DSYNC`, as a control block has that flag.
 const RW_FLAGS_DURABLE: u32 = libc::RWF_DSYNC.cast_unsigned();
 
 /// `struct iocb` of the kernel (include/uapi/linux/aio_abi.h), on a little-endian machine.
@@ -64,7 +65,7 @@ thread_local! {
     static IDLE: Idle<Context> = const { Idle::new() };
 }
 
-/// The backend. Contexts belong to threads, so it holds nothing.
+/// The backend. Contexts belong to threads, so the backend itself holds nothing.
 pub(super) struct Aio;
 
 impl Backend for Aio {
@@ -84,7 +85,7 @@ impl Backend for Aio {
     }
 }
 
-/// A kernel context (`aio_context_t`), and room for what comes out of it.
+/// A kernel context (`aio_context_t`), and room for its events.
 struct Context {
     number: libc::c_ulong,
     events: Vec<Event>,
@@ -106,7 +107,8 @@ impl Context {
     /// # Safety
     /// The memory and descriptors that the blocks name stay valid until they complete.
     unsafe fn submit(&self, blocks: &mut [*mut ControlBlock]) -> io::Result<usize> {
-        // SAFETY: `blocks` points to as many valid control blocks, which the kernel copies; the rest is the caller's promise.
+        // SAFETY: `blocks` points to as many valid control blocks, which the kernel copies; the caller promises the
+        // rest.
         let returned = unsafe { libc::syscall(libc::SYS_io_submit, self.number, blocks.len(), blocks.as_mut_ptr()) };
         usize::try_from(returned).map_err(|_| io::Error::last_os_error())
     }
@@ -131,7 +133,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the context is owned; the kernel waits for what is in flight in it.
+        // SAFETY: the context is owned; the kernel waits for the requests in flight in the context.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.number) };
     }
 }
@@ -146,7 +148,7 @@ struct AioLane {
 }
 
 impl AioLane {
-    /// Submits what was gathered. On return nothing is left of it unless the kernel is too busy.
+    /// Submits the gathered blocks. On return none of them is left unless the kernel is too busy.
     fn submit(&mut self) -> io::Result<()> {
         let context = self.context.as_ref().expect("a lane has its context until it is dropped");
         let mut blocks: Vec<*mut ControlBlock> = self.gathered.iter_mut().map(ptr::from_mut).collect();
@@ -197,7 +199,8 @@ fn slot(data: u64) -> u32 {
     u32::try_from(data).expect("the data of a control block is a slot")
 }
 
-/// The answer to a block that the kernel did not take. What it or the file cannot do asynchronously is done by a plain call.
+/// The outcome of a block that the kernel did not take. A plain call does the requests that the kernel or the file
+/// cannot do asynchronously.
 fn refused(block: &ControlBlock, errno: i32) -> Done {
     let outcome = if errno == libc::EINVAL {
         let length = usize::try_from(block.bytes).expect("the length came from a usize");
@@ -257,7 +260,7 @@ impl Lane for AioLane {
                 Ok(()) if left == 0 => return Ok(()),
                 Ok(()) => self.take(left, done)?,
                 Err(error) if busy == BUSY_MAX => return Err(error),
-                // Too busy: what completes makes room.
+                // Too busy: completions make room.
                 Err(_) => {
                     busy += 1;
                     self.take(self.in_flight.min(1), done)?;
@@ -295,7 +298,7 @@ mod tests {
         let transfers = [write(false), write(true), Transfer::Flush];
         let read = Transfer::Read { memory: bytes.as_mut_ptr(), length: 4 };
         for transfer in transfers.into_iter().chain([read]) {
-            // SAFETY: it is gathered and never submitted.
+            // SAFETY: the attempt is gathered and never submitted.
             unsafe { lane.push(0, &null.0, 0, transfer) };
         }
         let flags: Vec<u32> = lane.gathered.iter().map(|block| block.rw_flags).collect();

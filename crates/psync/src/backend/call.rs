@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{ATTEMPT_BYTES_MAX, Backend, BackendKind, Done, Lane, Transfer, outcome};
 use crate::file::FileInner;
 
-/// What a kernel answers that has no `RWF_DSYNC` (before Linux 4.7), or a sandbox that has no `pwritev2`.
+/// The answer of a kernel without `RWF_DSYNC` (before Linux 4.7), or of a sandbox without `pwritev2`.
 const UNKNOWN_FLAG: i64 = -(libc::EOPNOTSUPP as i64);
 const UNKNOWN_CALL: i64 = -(libc::ENOSYS as i64);
 
@@ -58,7 +58,7 @@ pub(super) unsafe fn attempt(descriptor: RawFd, offset: u64, transfer: Transfer)
     }
 }
 
-/// Writes, and puts what it wrote on stable storage; where there is no one call for it, everything else of the file too.
+/// Writes bytes and puts them on stable storage; where no single call does that, everything else of the file too.
 ///
 /// # Safety
 /// The memory is valid for `length` bytes during the call.

@@ -1,8 +1,8 @@
-//! Kernel queues that a thread keeps for its next batch: making one costs far more than using one.
+//! Kernel queues that a thread keeps for its next batch, because making one costs far more than using one.
 //!
-//! A queue belongs to one batch or stream at a time, so a batch that runs while a stream of the same thread is open takes a
-//! second one. A thread keeps at most [`IDLE_MAX`] of a kind; they are closed when it ends. They carry nothing of one `Psync`,
-//! so all of them share the thread's queues.
+//! A queue belongs to one batch or stream at a time, so a batch that runs while a stream of the same thread is open
+//! takes a second one. A thread keeps at most [`IDLE_MAX`] of a kind; they are closed when the thread ends. The queues
+//! carry nothing of one `Psync`, so all instances share the thread's queues.
 
 use std::cell::RefCell;
 
@@ -29,7 +29,7 @@ impl<Q> Idle<Q> {
     }
 }
 
-/// Holds that a lane which has done its work leaves its queue to the thread.
+/// Asserts that a lane without work in flight leaves its queue to the thread.
 #[cfg(test)]
 pub(super) fn keeps_its_queue(backend: &dyn super::Backend, take: impl Fn() -> bool) {
     use super::Transfer;

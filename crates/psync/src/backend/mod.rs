@@ -1,12 +1,14 @@
 //! The ways to hand requests to storage, behind one small interface.
 //!
 //! 1. A [`Backend`] performs single attempts as plain calls, and gives out [`Lane`]s.
-//! 2. A [`Lane`] is a queue owned by one batch or stream: attempts go in, outcomes come out. Lanes share no lock
-//!    with one another (but for the worker pool of `threads`). One that is not [`Backend::lane`]'s, but
-//!    [`Backend::roaming_lane`]'s, may go to another thread between calls.
-//! 3. An attempt is one transfer tried once; its outcome is a byte count or a negative `errno`, as the kernel reports it.
+//! 2. A [`Lane`] is a queue owned by one batch or stream: attempts go in, outcomes come out. Lanes share no lock with
+//!    one another (but for the worker pool of `threads`). A lane of [`Backend::roaming_lane`] may go to another thread
+//!    between calls; a lane of [`Backend::lane`] may not.
+//! 3. An attempt is one transfer tried once. Its outcome is a byte count or a negative `errno`, as the kernel reports
+//!    it.
 //!
-//! Continuing short transfers, retrying, ordering flushes and owning buffers is the business of `queue`, the same for all.
+//! Left to others: continuing short transfers, retrying, ordering flushes and owning buffers, which `queue` does the
+//! same way for all backends.
 
 mod aio;
 mod call;
@@ -36,7 +38,7 @@ pub enum BackendKind {
     Libaio,
     /// A pool of threads that make plain calls. Works everywhere.
     Threads,
-    /// One plain call at a time: the baseline that batches are compared with.
+    /// One plain call at a time: the baseline for comparisons with batches.
     Sync,
 }
 
@@ -44,7 +46,7 @@ impl BackendKind {
     /// All backends, best first.
     pub const ALL: [Self; 4] = [Self::IoUring, Self::Libaio, Self::Threads, Self::Sync];
 
-    /// Its name in options and reports.
+    /// The backend's name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::IoUring => "io_uring",
@@ -72,14 +74,15 @@ impl FromStr for BackendKind {
     }
 }
 
-/// What one attempt transfers. The memory is owned by whoever submits the attempt.
+/// The transfer of one attempt. The submitter of the attempt owns the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Transfer {
     Read {
         memory: *mut u8,
         length: usize,
     },
-    /// With `durable`, the bytes transferred are on stable storage when the outcome is reported, with the metadata they need.
+    /// With `durable`, the bytes transferred are on stable storage when the outcome is reported, with the metadata
+    /// needed to read them.
     Write {
         memory: *const u8,
         length: usize,
@@ -89,11 +92,11 @@ pub(crate) enum Transfer {
 }
 
 #[expect(unsafe_code, reason = "an attempt may be made by another thread than the one that asks for it")]
-// SAFETY: it is an address and a length; whoever uses the address answers for it. The memory stays valid and is used by
-// nobody else until the outcome is reported, on whatever thread, as `Lane::push` demands.
+// SAFETY: a transfer is an address and a length; the user of the address answers for it. The memory stays valid and is
+// used by nobody else until the outcome is reported, on whatever thread, as `Lane::push` demands.
 unsafe impl Send for Transfer {}
 
-/// Most bytes of one attempt: what every system takes at once. Longer transfers are continued.
+/// Most bytes of one attempt, which every system takes at once. Longer transfers are continued.
 pub(crate) const ATTEMPT_BYTES_MAX: usize = 1 << 30;
 
 /// A completed attempt: bytes transferred, or a negative `errno`.
@@ -114,7 +117,7 @@ pub(crate) trait Backend: Send + Sync {
     #[expect(unsafe_code, reason = "transfers into memory given by address")]
     unsafe fn call(&self, file: &FileInner, offset: u64, transfer: Transfer) -> i64;
 
-    /// The time that requests take is told by this; none where it says nothing of a device.
+    /// The clock of requests; none where the backend says nothing of a device.
     fn now(&self) -> Option<Instant> {
         Some(Instant::now())
     }
@@ -127,7 +130,7 @@ pub(crate) trait Backend: Send + Sync {
         self.lane()
     }
 
-    /// Takes a lane back on which nothing is in flight.
+    /// Takes back a lane on which nothing is in flight.
     fn give_back(&self, lane: Box<dyn Lane>) {
         drop(lane);
     }
@@ -141,19 +144,20 @@ pub(crate) trait Lane: Send {
     /// Takes one attempt, to be started by `reap` at the latest. The caller keeps at most `capacity` in flight.
     ///
     /// # Safety
-    /// The transfer's memory and the file stay valid until `reap` reports the slot, and the memory is used by nobody else.
+    /// The transfer's memory and the file stay valid until `reap` reports the slot, and the memory is used by nobody
+    /// else.
     #[expect(unsafe_code, reason = "transfers into memory given by address")]
     unsafe fn push(&mut self, slot: u32, file: &FileInner, offset: u64, transfer: Transfer);
 
-    /// Starts everything pushed, waits until at least `wait` attempts are complete, and reports those that are. `wait` is at
-    /// most the number of attempts pushed and not reported; with 0 it need not report anything.
+    /// Starts all pushed attempts, waits until at least `wait` of them are complete, and reports those that are. `wait`
+    /// is at most the number of attempts pushed and not reported; with 0 the lane need not report anything.
     ///
     /// # Errors
     /// When the queue itself fails; attempts in flight are then in an unknown state.
     fn reap(&mut self, wait: usize, done: &mut Vec<Done>) -> io::Result<()>;
 }
 
-/// Opens a backend, after trying that it works on this thread.
+/// Opens a backend, after a trial on this thread.
 pub(crate) fn open(kind: BackendKind) -> Result<Arc<dyn Backend>> {
     let unsupported = |reason: String| Error::Unsupported { backend: kind, reason };
     let backend: Arc<dyn Backend> = match kind {

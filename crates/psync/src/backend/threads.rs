@@ -2,7 +2,8 @@
 //!
 //! 1. A lane gathers attempts and hands them to the pool's queue under one lock, in `reap`.
 //! 2. Workers are started as attempts outnumber idle workers, up to [`WORKERS_MAX`], and end with the backend.
-//! 3. A worker posts the outcome into the mailbox of the lane that asked, and wakes it when as many have come as it waits for.
+//! 3. A worker posts the outcome into the mailbox of the attempt's lane, and wakes the lane when as many outcomes have
+//!    come as the lane waits for.
 
 #![expect(unsafe_code, reason = "system calls on memory given by address")]
 
@@ -16,7 +17,8 @@ use parking_lot::{Condvar, Mutex};
 use super::{Backend, BackendKind, Done, Lane, Transfer, call};
 use crate::file::FileInner;
 
-/// Most worker threads of a backend. More do not help: a thread per request in flight costs a context switch each.
+/// Most worker threads of a backend. More do not help, because a thread per request in flight costs a context switch
+/// each.
 const WORKERS_MAX: usize = 32;
 
 /// Most attempts in flight of one lane.
@@ -56,7 +58,7 @@ struct State {
     closed: bool,
 }
 
-/// The backend: closing it lets the workers finish what is queued and end.
+/// The backend. At its close the workers finish the queued attempts and end.
 pub(super) struct Threads {
     pool: Arc<Pool>,
 }
@@ -91,7 +93,7 @@ impl Backend for Threads {
 }
 
 impl Pool {
-    /// Starts workers for `jobs` more attempts. Fails only if there would be none at all.
+    /// Starts workers for `jobs` more attempts. Fails only if the pool would have no worker at all.
     fn grow(self: &Arc<Self>, jobs: usize) -> io::Result<()> {
         let mut state = self.state.lock();
         let missing = (state.jobs.len() + jobs).saturating_sub(state.idle);

@@ -1,22 +1,33 @@
 //! `io_uring`: rings that threads keep; a whole batch is one system call.
 //!
-//! 1. A lane takes an idle ring of its thread, or makes one. Nothing is shared between threads. A ring for batches belongs to
-//!    one thread for good, so the kernel works its completions off when that thread asks for them; one that roams lets the
+//! 1. A lane takes an idle ring of its thread, or makes one. Threads share nothing. A ring for batches belongs to one
+//!    thread for good, so the kernel works its completions off when that thread asks for them. A roaming ring lets the
 //!    kernel put completions there at any time, and costs the same.
-//! 2. `push` fills submission entries; those that find the submission queue full wait for `reap`, which fills it again.
-//! 3. `reap` takes every completion that is there; then, if that is not enough, it submits and waits with one
+//! 2. `push` fills submission entries. Entries that find the submission queue full wait for `reap`, which fills the
+//!    queue again.
+//! 3. `reap` takes every completion that is there. If those are not enough, `reap` submits and waits with one
 //!    `io_uring_enter`.
-//! 4. A write through the page cache is a plain call made at once: it is a copy in memory, which ext4 and others would hand to a
-//!    kernel worker instead of doing it in the ring. A durable one waits for the device and is left to that worker.
+//! 4. A write through the page cache is a plain call made at once, because it is a copy in memory, which ext4 and
+//!    others would hand to a kernel worker instead of doing it in the ring. A durable one waits for the device and is
+//!    left to that worker.
 //!
-//! The completion queue has room for every attempt in flight ([`CAPACITY`]), so it cannot overflow.
+//! Invariant: the completion queue has room for every attempt in flight ([`CAPACITY`]), so it cannot overflow.
 //!
-//! Not used, for a reason: registered files and buffers. Measured on 128 random direct reads of 4 KiB per batch they
-//! changed nothing that could be told from noise, and they would tie buffers to a ring. Linked or drained entries for writes and their
-//! flush: in a ring a flush is always a kernel worker's, which has to wake, and the caller after it. Of eight direct writes and a
-//! flush the fastest was a plain `fdatasync` when the writes were complete; as the ring's drained entry it took 3 to 15 % longer, and at the end
-//! of a chain, in which the writes wait for one another, 2.8 times as long. On a ring with deferred completions (Linux 6.18) the drained
-//! entry never completed.
+//! Not used, for a reason:
+//!
+//! - Registered files and buffers changed nothing that could be told from noise, measured on 128 random direct reads of
+//!   4 KiB per batch. They would also tie buffers to a ring.
+//! - Linked or drained entries for writes and their flush. A kernel worker does every flush of a ring, and has to wake;
+//!   the caller wakes after it.
+//!
+//! A flush after eight direct writes, measured:
+//!
+//! | flush | time |
+//! |---|---|
+//! | plain `fdatasync` when the writes are complete | fastest |
+//! | the ring's drained entry | 3 to 15 % longer |
+//! | the end of a chain, in which the writes wait for one another | 2.8 times as long |
+//! | drained entry on a ring with deferred completions (Linux 6.18) | never completed |
 
 #![expect(unsafe_code, reason = "submission entries hold memory by address")]
 
@@ -35,7 +46,8 @@ const ENTRIES: u32 = 256;
 /// Most attempts in flight of one lane, and completion entries of its ring.
 const CAPACITY: u32 = 1024;
 
-/// Most times in a row that the kernel may refuse a submission as too busy before the ring counts as broken.
+/// The largest number of times in a row that the kernel may refuse a submission as too busy before the ring counts as
+/// broken.
 const BUSY_MAX: u32 = 1000;
 
 thread_local! {
@@ -43,7 +55,7 @@ thread_local! {
     static IDLE_ROAMING: Idle<Ring> = const { Idle::new() };
 }
 
-/// The backend. Rings belong to threads, so it holds nothing.
+/// The backend. Rings belong to threads, so the backend itself holds nothing.
 pub(super) struct Uring;
 
 impl Backend for Uring {
@@ -91,7 +103,7 @@ impl Ring {
         Ok(Self { ring, roaming, waiting: VecDeque::new(), staged: 0, in_flight: 0 })
     }
 
-    /// A ring of which the kernel asks no more attention than it must; a plain one where the kernel is too old.
+    /// A ring of which the kernel asks no more attention than needed; a plain one where the kernel is too old.
     fn build(roaming: bool) -> io::Result<IoUring> {
         let mut newest = IoUring::builder();
         newest.setup_cqsize(CAPACITY).setup_coop_taskrun();
@@ -111,7 +123,7 @@ impl Ring {
         self.stage();
     }
 
-    /// Moves entries that wait into the submission queue, as far as there is room.
+    /// Moves waiting entries into the submission queue, as far as there is room.
     fn stage(&mut self) {
         let mut queue = self.ring.submission();
         while let Some(entry) = self.waiting.front() {
@@ -129,7 +141,8 @@ impl Ring {
         self.waiting.len() + self.staged + self.in_flight
     }
 
-    /// One `io_uring_enter`: submits, and waits until `wait` completions are there if everything could be submitted.
+    /// Submits, and waits until `wait` completions are there if everything could be submitted, with one
+    /// `io_uring_enter`.
     fn enter(&mut self, wait: usize) -> io::Result<()> {
         self.stage();
         let wait = if self.waiting.is_empty() { wait } else { 0 };
@@ -239,7 +252,7 @@ fn entry(descriptor: types::Fd, offset: u64, transfer: Transfer) -> squeue::Entr
     }
 }
 
-/// An attempt's length as the kernel wants it; what is left over is another attempt.
+/// An attempt's length in the kernel's type; the remaining bytes are another attempt.
 fn attempt_length(length: usize) -> u32 {
     u32::try_from(length.min(ATTEMPT_BYTES_MAX)).expect("the most bytes of an attempt fit in 32 bits")
 }
@@ -258,7 +271,7 @@ mod tests {
             let entry = entry(types::Fd(0), 0, transfer);
             // SAFETY: an entry is the kernel's `struct io_uring_sqe` and nothing else: 64 plain bytes.
             let raw: [u8; 64] = unsafe { std::mem::transmute(entry) };
-            // `rw_flags` is its word at offset 28.
+            // `rw_flags` is the word at offset 28.
             i32::from_ne_bytes([raw[28], raw[29], raw[30], raw[31]])
         });
         assert_eq!(flags, [0, libc::RWF_DSYNC, 0]);

@@ -11,7 +11,8 @@
 //! 28  4  bytes of the file
 //! ```
 //!
-//! Then each histogram that has anything, in the order of their indexes, and at last a CRC-32C of all bytes before it:
+//! Then follows each histogram that has anything, in the order of their indexes. The last four bytes are a CRC-32C of
+//! all bytes before:
 //!
 //! ```text
 //!  0  4  index: by kind, then size, then depth
@@ -27,7 +28,7 @@ use crate::BackendKind;
 
 const MAGIC: [u8; 8] = *b"BRDLEARN";
 
-/// Version of saved request times; another one is not taken.
+/// Version of saved request times; any other version is rejected.
 pub(crate) const VERSION: u32 = 1;
 
 const HEADER: usize = 32;
@@ -40,7 +41,7 @@ pub(crate) const BYTES_MAX: usize = HEADER + CELLS * (HISTOGRAM_HEADER + BUCKETS
 
 const _: () = assert!(BYTES_MAX <= 400 << 10);
 
-/// What request times were noted of.
+/// The device and backend of noted request times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) device: u64,
@@ -75,7 +76,7 @@ pub(crate) fn encode(origin: Origin, times: &RequestTimes) -> Vec<u8> {
     bytes
 }
 
-/// What was saved, or what is wrong with it.
+/// The saved request times, or their defect.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Vec<(usize, Histogram)>), String> {
     let mut header = Bytes(bytes);
     if header.take::<8>()? != MAGIC {
@@ -233,12 +234,13 @@ mod tests {
     fn what_makes_no_sense_is_refused_although_its_checksum_is_right() {
         let bytes = encode(ORIGIN, &some());
         let content = &bytes[..bytes.len() - CRC];
-        // Backend, histograms, length; of the first histogram its index, its buckets, its requests, its minutes, what was left out, and of its first bucket index and timings.
+        // Offsets of the backend, the histograms and the length; then the index, buckets, requests, minutes and
+        // left-out timings of the first histogram; then the index and timings of its first bucket.
         for at in [12, 24, 28, 32, 36, 40, 48, 52, 56, 60] {
             for value in [0, u32::MAX] {
                 let mut changed = content.to_vec();
                 changed[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
-                // As many requests or as few minutes there can be, and the first bucket can have timings.
+                // So many requests or so few minutes are possible, and the first bucket can have timings.
                 let is_sound = (at == 40 && value > 0) || ((at == 48 || at == 56) && value == 0);
                 if changed != content {
                     assert_eq!(decode(&with_crc(changed)).is_ok(), is_sound, "{value} at {at}");

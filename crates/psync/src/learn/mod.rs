@@ -1,19 +1,24 @@
-//! What the requests of one backend's users show of the device, without a request more.
+//! Timings of the device from the requests of one backend's users, without a request more.
 //!
-//! 1. Every request is counted when it starts and when its completion is taken, each thread in a part of its own ([`tally`]): the difference is what is in flight.
-//! 2. One in [`SAMPLE`] stretches of requests is timed. A stretch is a request that is made alone, or what a batch or stream has in flight from its first request
-//!    until nothing is in flight any more, [`STRETCH_REQUESTS_MAX`] completions at the most.
-//! 3. A stretch counts only where the device had nothing else to do: no request of others was in flight when it began, and none started meanwhile. A request
-//!    that others made and have not taken is in flight, complete or not: beside it nothing is timed.
-//! 4. Where its requests were of one kind and of one size that a profile has, and went past the page cache, the time per request is noted with how many were in
-//!    flight on average ([`RequestTimes`]).
+//! 1. Every request is counted when it starts and when its completion is taken, each thread in a part of its own
+//!    ([`tally`]). The difference is the number in flight.
+//! 2. One in [`SAMPLE`] stretches of requests is timed. A stretch is a request made alone, or all requests of a batch
+//!    or stream from its first until nothing is in flight any more. A stretch has [`STRETCH_REQUESTS_MAX`] completions
+//!    at most.
+//! 3. A stretch counts only where the device had nothing else to do. No request of others was in flight at its begin,
+//!    and none started meanwhile. A request whose completion was not taken is in flight, complete or not, so nothing is
+//!    timed beside it.
+//! 4. The requests of a stretch must be of one kind and of one size that a profile has, and bypass the page cache. Then
+//!    the time per request is noted with the average number in flight ([`RequestTimes`]).
 //!
-//! Left out is what says nothing of the device: a stretch that made way for readers or met an error, a flush, a durable write or a larger request.
+//! Left out without a count, because they say nothing of the device: a stretch that made way for readers or met an
+//! error, a flush, a durable write or a larger request.
 //!
-//! A stretch whose consumer was slower than the device is left out too, but counted. A faster one may be there only because the device was slow, so figures
-//! need as many that were noted as were left out for this.
+//! Left out but counted: a stretch whose consumer was slower than the device. The stretches of fast consumers are a
+//! biased choice, because a consumer may be the faster one only while the device is slow. So a figure needs at least as
+//! many noted timings as timings left out for this reason.
 //!
-//! Left to others: what follows from the times ([`crate::probe::learned`]).
+//! Left to others: the profile that follows from the times ([`crate::probe::learned`]).
 
 pub(crate) mod format;
 mod times;
@@ -30,44 +35,44 @@ pub(crate) use times::{Shape, Timing, depth_class};
 
 use crate::backend::Backend;
 
-/// One of so many stretches is timed.
+/// One of this many stretches is timed.
 const SAMPLE: u32 = 8;
 
-/// Completions after which a stretch ends that goes on.
+/// Completions after which a continuing stretch ends.
 pub(crate) const STRETCH_REQUESTS_MAX: u64 = 256;
 
-/// One of so many requests of a stretch may be of another kind or of a smaller size.
+/// One of this many requests of a stretch may be of another kind or of a smaller size.
 const ODD: u64 = 16;
 
 const STARTED: usize = 0;
 const COMPLETED: usize = 1;
 
-/// What the users of one backend learn together.
+/// Request counts and times shared by the users of one backend.
 pub(crate) struct Learner {
     backend: Arc<dyn Backend>,
     requests: Tally<2>,
     pub(crate) times: RequestTimes,
     /// Minutes count from here.
     begin: Instant,
-    /// Stretches that were noted or counted since they were last saved.
+    /// Stretches that were noted or counted since the last save.
     unsaved: AtomicU64,
 }
 
 /// Requests that are timed together.
 pub(crate) struct Stretch {
     began: Instant,
-    /// Requests of all that had started.
+    /// Requests of all users that had started.
     started: u64,
-    /// Its own requests that were in flight already.
+    /// The queue's own requests that were in flight already.
     own: u64,
-    /// That of its first request.
+    /// The shape of the first request.
     shape: Option<Shape>,
     requests: u64,
-    /// Of them, those of another shape.
+    /// Requests of another shape.
     odd: u64,
-    /// For each request, how many were in flight when it completed.
+    /// The sum over all requests of the number in flight at their completion.
     depths: u64,
-    /// Time that was spent waiting for the device; none where all of it was.
+    /// Time that was spent waiting for the device; none where all of the time was.
     waited: Option<Duration>,
     spoiled: bool,
 }
@@ -86,7 +91,8 @@ impl Learner {
         self.requests.add(COMPLETED, requests);
     }
 
-    /// Begins a stretch with so many requests of its own in flight, if it is its turn and nobody else has any. Of a stream it counts how long its consumer waits.
+    /// Begins a stretch with `own` requests of the queue in flight, if a stretch is due and nobody else has any in
+    /// flight. For a stream the stretch counts the time for which the consumer waits.
     pub(crate) fn begin(&self, own: u64, is_stream: bool) -> Option<Stretch> {
         if !is_sampled() {
             return None;
@@ -97,10 +103,10 @@ impl Learner {
         (in_flight <= own).then(|| Stretch::new(began, started, own, waited))
     }
 
-    /// Ends a stretch with so many requests of its own in flight, and notes what it shows.
+    /// Ends a stretch with `own` requests of the queue in flight, and notes its timing.
     pub(crate) fn end(&self, stretch: Stretch, own: u64) {
         let Some(now) = self.now() else { return };
-        // With none of others in flight at its begin, none is at its end unless it started meanwhile.
+        // With none of others in flight at the begin, one in flight at the end started meanwhile.
         if self.look().0.wrapping_sub(stretch.started) != stretch.requests + own - stretch.own {
             return;
         }
@@ -111,24 +117,24 @@ impl Learner {
         }
     }
 
-    /// How many stretches were noted or counted that are not saved.
+    /// Stretches that were noted or counted and are not saved.
     pub(crate) fn unsaved(&self) -> u64 {
         self.unsaved.load(Ordering::Relaxed)
     }
 
-    /// So many of them are saved now.
+    /// Marks `stretches` of them as saved.
     pub(crate) fn saved(&self, stretches: u64) {
         self.unsaved.fetch_sub(stretches, Ordering::Relaxed);
     }
 
-    /// The device's time; none where it says nothing.
+    /// The device's time; none where the backend has no clock of a device.
     pub(crate) fn now(&self) -> Option<Instant> {
         self.backend.now()
     }
 
     /// Requests that were started, and those in flight.
     pub(crate) fn look(&self) -> (u64, u64) {
-        // In this order: one that starts in between is among those that start later.
+        // In this order, a request that starts in between is among those that start later.
         let started = self.requests.sum(STARTED);
         (started, u64::try_from(started.wrapping_sub(self.requests.sum(COMPLETED)).cast_signed()).unwrap_or(0))
     }
@@ -139,7 +145,7 @@ impl Stretch {
         Self { began, started, own, shape: None, requests: 0, odd: 0, depths: 0, waited, spoiled: false }
     }
 
-    /// A request of so many bytes completed. Without a shape it is none that a profile has.
+    /// Counts a completed request of `bytes` bytes. No profile has a request without a shape.
     pub(crate) fn completed(&mut self, shape: Option<Shape>, bytes: usize) {
         if self.requests == 0 {
             self.shape = shape;
@@ -149,7 +155,7 @@ impl Stretch {
         self.spoiled |= self.shape.is_none_or(|shape| bytes > shape.bytes());
     }
 
-    /// So many requests completed of so many in flight, for which the caller waited so long.
+    /// Notes that `completed` of `in_flight` requests completed, for which the caller waited `time`.
     pub(crate) fn waited(&mut self, completed: u64, in_flight: u64, time: Duration) {
         self.depths += completed * in_flight;
         if let Some(waited) = &mut self.waited {
@@ -157,12 +163,12 @@ impl Stretch {
         }
     }
 
-    /// The device did something else meanwhile, or was not free to do this.
+    /// Marks the stretch as spoiled: the device did something else meanwhile, or was not free for this stretch.
     pub(crate) fn spoil(&mut self) {
         self.spoiled = true;
     }
 
-    /// Shape, class of depth and timing, if it says anything.
+    /// Shape, class of depth and timing, if the stretch shows any.
     fn shows(&self, elapsed: Duration) -> Option<(Shape, usize, Timing)> {
         if self.spoiled || self.requests == 0 || self.odd * ODD > self.requests {
             return None;
@@ -180,15 +186,16 @@ impl Stretch {
     }
 }
 
-/// Whether it is the turn of a stretch of this thread to be timed: one in [`SAMPLE`], in no rhythm that requests could have too. Each thread begins at another
-/// place, for one that makes few requests would have its first one timed and nothing else.
+/// Whether this stretch of the thread is to be timed: one in [`SAMPLE`], in no rhythm that requests could have too.
+/// Each thread begins at another place. Otherwise a thread with few requests would have its first one timed and nothing
+/// else.
 fn is_sampled() -> bool {
     static THREADS: AtomicU32 = AtomicU32::new(0);
     thread_local! {
         static STRETCHES: Cell<u32> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
     }
     let stretch = STRETCHES.replace(STRETCHES.get().wrapping_add(1));
-    // Multiples of the golden ratio lie evenly in a circle, whatever regular part of them one takes.
+    // Multiples of the golden ratio lie evenly in a circle, and so does any regular part of them.
     stretch.wrapping_mul(0x9E37_79B9) < u32::MAX / SAMPLE
 }
 

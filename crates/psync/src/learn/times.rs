@@ -1,14 +1,20 @@
-//! How long requests took, in memory of a fixed size.
+//! The times of requests, in memory of a fixed size.
 //!
-//! 1. A timing is of some requests of one kind and size that went together: time per request, with so many in flight. It goes to the [`Histogram`] of
-//!    its kind, size and depth.
-//! 2. A histogram counts timings in buckets, sixteen to each doubling of the time. Figures taken from it are medians, which bursts of a neighbour do not move.
-//! 3. A histogram counts the minutes in which it got timings, and takes [`TIMINGS_OF_MINUTE_MAX`] of one at the most, so that a busy minute is one of many.
-//! 4. It also counts the timings that were left out because the consumer of a stream was slower than the device ([`Timing::LeftOut`]).
-//! 5. A histogram that holds [`TIMINGS_MAX`] forgets half of all that, so that a device that became slower with the years is not judged by its youth.
+//! 1. A timing is of some requests of one kind and size that went together: the time per request, and the number in
+//!    flight. The timing goes to the [`Histogram`] of its kind, size and depth.
+//! 2. A histogram counts timings in buckets, sixteen to each doubling of the time. Figures taken from a histogram are
+//!    medians, because bursts of a neighbour do not move those.
+//! 3. A histogram counts the minutes in which timings came. It takes [`TIMINGS_OF_MINUTE_MAX`] of one minute at most,
+//!    so that a busy minute is one of many.
+//! 4. A histogram also counts the timings that were left out because the consumer of a stream was slower than the
+//!    device ([`Timing::LeftOut`]).
+//! 5. A histogram that holds [`TIMINGS_MAX`] forgets half of all that, so that a device that became slower with the
+//!    years is not judged by its youth.
 //!
-//! Invariants: a histogram has memory from its first timing on, and all of them together at most [`TIMES_BYTES_MAX`]. It has no more minutes than timings, and
-//! no more timings than requests.
+//! Invariants:
+//!
+//! - A histogram has memory from its first timing on, and all histograms together at most [`TIMES_BYTES_MAX`].
+//! - minutes ≤ timings ≤ requests.
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -22,13 +28,13 @@ pub(crate) const BUCKETS: usize = 24 * BUCKETS_EACH;
 const BUCKETS_EACH: usize = 1 << BUCKETS_EACH_LOG;
 const BUCKETS_EACH_LOG: u32 = 4;
 
-/// The shortest time that is told apart from a shorter one, as a power of 2 in ns.
+/// The shortest time with a bucket of its own, as a power of 2 in ns. All shorter times share the first bucket.
 const SHORTEST_LOG: u32 = 6;
 
-/// A histogram with so many timings forgets half of them.
+/// A histogram with this many timings forgets half of them.
 pub(crate) const TIMINGS_MAX: u32 = 1 << 16;
 
-/// Most timings of one minute that a histogram takes, those included that it counts as left out.
+/// Most timings of one minute that a histogram takes, including those counted as left out.
 const TIMINGS_OF_MINUTE_MAX: u32 = TIMINGS_MAX / 64;
 
 /// Histograms.
@@ -39,13 +45,13 @@ pub(crate) const TIMES_BYTES_MAX: usize = CELLS * size_of::<Cell>() + size_of::<
 
 const _: () = assert!(TIMES_BYTES_MAX < 256 << 10);
 
-/// What a request does to a device.
+/// The effect of a request on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
-    /// It reads.
+    /// A read.
     Read,
-    /// It writes in place, into the device's cache.
+    /// A write in place, into the device's cache.
     Write,
 }
 
@@ -74,12 +80,12 @@ impl Shape {
     }
 }
 
-/// What a stretch of requests of one shape and depth says.
+/// The result of a stretch of requests of one shape and depth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Timing {
-    /// So many requests took so long each.
+    /// The time of each request, and the number of requests.
     Each { ns: f64, requests: u64 },
-    /// Nothing, because its consumer was slower than the device.
+    /// Nothing, because the consumer was slower than the device.
     LeftOut,
 }
 
@@ -95,7 +101,7 @@ pub(crate) fn depth_class(depth: f64) -> usize {
 pub(crate) struct Histogram {
     /// Requests that were timed.
     pub(crate) requests: u64,
-    /// Minutes in which they were, each process counting its own.
+    /// Minutes that had timings, each process counting its own.
     pub(crate) minutes: u32,
     /// Timings that were left out because the consumer was slower than the device.
     pub(crate) left_out: u32,
@@ -129,7 +135,7 @@ impl Histogram {
         self.left_out /= 2;
     }
 
-    /// Both together. They may be of the same minutes.
+    /// Adds another histogram. The minutes of both may be the same, so the larger count stands for both.
     fn add(&mut self, other: &Self) {
         for (count, others) in self.buckets.iter_mut().zip(other.buckets) {
             *count += others;
@@ -139,7 +145,7 @@ impl Histogram {
         self.left_out += other.left_out;
     }
 
-    /// The time in ns that so large a share of the timings stayed below; none where there are none.
+    /// The time in ns below which this share of the timings stayed; none where there are none.
     pub(crate) fn quantile_ns(&self, share: f64) -> Option<f64> {
         let wanted = f64::from(self.timings()) * share;
         let mut before = 0.0;
@@ -173,7 +179,7 @@ fn bucket_start_ns(bucket: usize) -> f64 {
     start as f64 * (1.0 + part as f64 / BUCKETS_EACH as f64)
 }
 
-/// A histogram, and what it got in the newest of its minutes.
+/// A histogram, and the counts of its newest minute.
 #[derive(Debug, Default)]
 struct Cell {
     histogram: Histogram,
@@ -207,7 +213,7 @@ impl Cell {
     }
 }
 
-/// How long requests took: a histogram for each kind, size and number in flight that a profile knows.
+/// The times of requests: a histogram for each kind, size and number in flight that a profile knows.
 #[derive(Debug)]
 pub struct RequestTimes {
     cells: [Mutex<Option<Box<Cell>>>; CELLS],
@@ -220,8 +226,8 @@ impl Default for RequestTimes {
 }
 
 impl RequestTimes {
-    /// In a minute of this process requests of `pages` pages, with `depth` of them in flight, took `each_us` each. Of other sizes than [`PAGES_MEASURED`] nothing is
-    /// noted.
+    /// Notes a timing of `requests` requests in a minute of this process: `pages` pages each, `depth` of them in
+    /// flight, `each_us` µs each. Sizes that are not in [`PAGES_MEASURED`] are not noted.
     pub fn note(&self, minute: u64, kind: RequestKind, pages: usize, depth: usize, each_us: f64, requests: u64) {
         if let Some(shape) = Shape::new(kind, pages.saturating_mul(PAGE_BYTES)) {
             let timing = Timing::Each { ns: each_us * 1e3, requests };
@@ -229,14 +235,14 @@ impl RequestTimes {
         }
     }
 
-    /// Waits for nobody: a timing that finds its histogram taken is lost.
+    /// Notes a timing without waiting: a timing whose histogram is in use is lost.
     pub(crate) fn note_shape(&self, shape: Shape, depth: usize, minute: u64, timing: Timing) {
         if let Some(mut cell) = self.cells[Self::index(shape, depth)].try_lock() {
             cell.get_or_insert_default().note(minute, timing);
         }
     }
 
-    /// What there is of one kind and size, with a depth of these classes.
+    /// The timings of one kind and size, with a depth of these classes.
     pub(crate) fn of(&self, shape: Shape, depths: impl Iterator<Item = usize>) -> Histogram {
         let mut all = Histogram::default();
         for depth in depths {
@@ -255,7 +261,7 @@ impl RequestTimes {
         self.cells.iter().enumerate().filter_map(histogram).collect()
     }
 
-    /// Has these histograms in the place of all that was noted.
+    /// Replaces everything noted by these histograms.
     pub(crate) fn replace(&self, histograms: Vec<(usize, Histogram)>) {
         self.cells.iter().for_each(|cell| *cell.lock() = None);
         for (index, histogram) in histograms {

@@ -1,14 +1,17 @@
-//! What the requests of a backend's users showed of the device, as a profile.
+//! A profile derived from the requests of a backend's users.
 //!
-//! 1. [`learned`] puts figures that were seen often enough ([`LearnedFigure::is_enough`]) in the place of those of a profile in use: the median of their timings, as it is.
-//! 2. Figures that were not seen keep their proportion to those of the same row that were, so that a device which is slower with all sizes is not taken for one that has large
-//!    requests for nothing. A row is the sizes of reads or writes, alone or in batches; one of which nothing was seen stays as it is.
-//! 3. A figure that was not seen is not above the next larger one that was, nor above the smaller ones that it could be cut into. Above all, alone it takes no less
-//!    than in a batch.
-//! 4. [`keep`] saves the request times in a directory, and [`recall`] brings them back in a later process. Nobody goes by them until somebody asks: by saving the learned profile
-//!    ([`super::save`]), or by giving it to whom it concerns.
+//! 1. [`learned`] starts from a profile in use, and replaces each figure that was seen often enough
+//!    ([`LearnedFigure::is_enough`]) by the median of its timings.
+//! 2. An unseen figure keeps its proportion to the seen figures of the same row. Otherwise a device that is slower with
+//!    all sizes would seem to have large requests for nothing. A row is the sizes of reads or writes, alone or in
+//!    batches. A row without a seen figure stays unchanged.
+//! 3. An unseen figure is at most the next larger seen figure, and at most the time of the smaller requests that could
+//!    replace it. Above all, its time alone is at least its time in a batch.
+//! 4. [`keep`] saves the request times in a directory, and [`recall`] brings them back in a later process. They take
+//!    effect only on demand: a user saves the learned profile ([`super::save`]) or gives it to its consumer.
 //!
-//! Flushes, durable writes and the best depth are not learned: nobody makes a page write with a flush of its own, and batches are never deeper than the best depth that is known.
+//! Flushes, durable writes and the best depth are not learned. No user makes a page write with a flush of its own, and
+//! batches are never deeper than the known best depth.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -26,44 +29,45 @@ use crate::{BackendKind, Error, Psync, Result};
 /// Name of saved request times in their directory.
 pub const LEARNED_NAME: &str = "device.learned";
 
-/// Name of those that are being saved.
+/// Name of request times that are being saved.
 pub const LEARNED_SCRATCH_NAME: &str = "device.learned.new";
 
-/// A figure that rests on fewer timings is not believed.
+/// Least timings of a believed figure.
 pub const TIMINGS_MIN: u32 = 32;
 
-/// Nor is one whose timings are of fewer minutes.
+/// Least minutes of the timings of a believed figure.
 pub const MINUTES_MIN: u32 = 5;
 
-/// One figure of a profile, and what was learned of it.
+/// One figure of a profile, and its timings.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnedFigure {
     /// Reads or writes in place.
     pub kind: RequestKind,
     /// Pages of a request.
     pub pages: usize,
-    /// In batches of the best depth, each; else alone.
+    /// Whether the figure is the time of each request in batches of the best depth; otherwise the time alone.
     pub batched: bool,
-    /// In the profile in use, in µs.
+    /// The figure in the profile in use, in µs.
     pub in_use_us: f64,
-    /// In the learned profile, in µs.
+    /// The figure in the learned profile, in µs.
     pub learned_us: f64,
-    /// What was seen, the median over all timings, in µs; none where there is none.
+    /// The median over all timings, in µs; none without timings.
     pub seen_us: Option<f64>,
     /// Requests that were timed.
     pub requests: u64,
     /// Timings, each of some requests that went together.
     pub timings: u32,
-    /// Minutes in which they were, each process counting its own.
+    /// Minutes that had timings, each process counting its own.
     pub minutes: u32,
     /// Timings that were left out because the consumer was slower than the device.
     pub left_out: u32,
-    /// How far the quartiles of the timings lie apart, as a share of the median.
+    /// The distance of the quartiles of the timings, as a share of the median.
     pub spread: Option<f64>,
 }
 
 impl LearnedFigure {
-    /// Whether it was seen often enough to be believed: so many timings, of so many minutes, and no more left out than there are.
+    /// Whether the figure was seen often enough: timings ≥ `TIMINGS_MIN`, minutes ≥ `MINUTES_MIN`, and timings left out
+    /// ≤ timings.
     #[must_use]
     pub const fn is_enough(&self) -> bool {
         self.timings >= TIMINGS_MIN && self.minutes >= MINUTES_MIN && self.timings >= self.left_out
@@ -74,12 +78,12 @@ impl LearnedFigure {
     }
 }
 
-/// A profile with what was learned in it.
+/// A profile with learned figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LearnedProfile {
     /// The profile: that in use where nothing was seen often enough.
     pub profile: DeviceProfile,
-    /// What it rests on: for reads and writes, alone and in batches, each size.
+    /// The figures behind the profile: for reads and writes, alone and in batches, each size.
     pub figures: Vec<LearnedFigure>,
 }
 
@@ -91,7 +95,8 @@ impl LearnedProfile {
     }
 }
 
-/// The profile that follows from what the users of a backend saw of a device ([`device_of`]), where they go by the profile `in_use`.
+/// Derives a profile from the requests of a backend's users on a device ([`device_of`]), while they use the profile
+/// `in_use`.
 #[must_use]
 pub fn learned(psync: &Psync, device: u64, in_use: &DeviceProfile) -> LearnedProfile {
     let mut learned = derive(&psync.learner().times, in_use);
@@ -130,7 +135,7 @@ fn derive(times: &RequestTimes, in_use: &DeviceProfile) -> LearnedProfile {
     LearnedProfile { profile, figures }
 }
 
-/// What was seen of one kind, alone or in batches, by size, beside the profile in use.
+/// The timings of one kind, alone or in batches, by size, beside the profile in use.
 fn row(times: &RequestTimes, in_use: &DeviceProfile, kind: RequestKind, batched: bool) -> Vec<LearnedFigure> {
     let deepest = DEPTHS_MEASURED.len();
     let depths = if batched { depth_class(in_use.best_depth as f64)..deepest } else { 0..1 };
@@ -160,7 +165,7 @@ fn rounded(us: f64) -> f64 {
     (us * 1e3).round().max(1.0) / 1e3
 }
 
-/// Fills a row in from those of its figures that are believed. Whether there are any.
+/// Completes a row from its believed figures. Whether there are any.
 fn fill(row: &mut [LearnedFigure]) -> bool {
     let believed: Vec<(usize, f64)> =
         row.iter().enumerate().filter_map(|(size, figure)| Some((size, figure.believed_us()?))).collect();
@@ -182,7 +187,8 @@ fn fill(row: &mut [LearnedFigure]) -> bool {
     true
 }
 
-/// So many times the figure in use, but no less than the next smaller one, and no more than the smaller ones that it could be cut into.
+/// `ratio` times the figure in use. The result is at least the next smaller figure, and at most the time of the smaller
+/// requests that could replace the request.
 fn bounded(row: &[LearnedFigure], size: usize, ratio: f64) -> f64 {
     let (smaller, figure) = (&row[size - 1], &row[size]);
     let cut = smaller.learned_us * figure.pages.div_ceil(smaller.pages) as f64;
@@ -217,8 +223,8 @@ fn set(profile: &mut DeviceProfile, kind: RequestKind, alone: &[LearnedFigure], 
     }
 }
 
-/// Keeps what requests took in a directory, in place of what was there, if anything was noted since it was kept last. On a simulated disk nothing is kept. One at a time may do so
-/// in a directory.
+/// Saves the request times in a directory, in place of earlier ones, if anything was noted since the last save. On a
+/// simulated disk nothing is saved. Only one caller at a time may save in a directory.
 ///
 /// # Errors
 /// When the directory cannot be written.
@@ -232,7 +238,7 @@ pub fn keep(psync: &Psync, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// As [`keep`], of times that were noted elsewhere.
+/// As [`keep`], for times that were noted elsewhere.
 ///
 /// # Errors
 /// As [`keep`].
@@ -241,10 +247,11 @@ pub fn keep_times(directory: &Path, backend: BackendKind, times: &RequestTimes) 
     replace(directory, LEARNED_NAME, LEARNED_SCRATCH_NAME, &format::encode(origin, times))
 }
 
-/// Puts what [`keep`] saved in a directory in the place of what the users of a backend saw until now. Whether there is anything.
+/// Replaces the request times of a backend's users by those that [`keep`] saved in a directory. Whether there are any.
 ///
 /// # Errors
-/// When it cannot be read, is damaged or of another version, or of another device or backend. Then, too, what they saw until now is forgotten.
+/// When the file cannot be read, is damaged, or is of another version, device or backend. Then, too, the earlier
+/// request times are forgotten.
 pub fn recall(psync: &Psync, directory: &Path) -> Result<bool> {
     psync.learner().times.replace(Vec::new());
     if psync.is_simulated() {

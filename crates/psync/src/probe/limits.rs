@@ -17,10 +17,10 @@ const SEQUENTIAL_BYTES: usize = 1 << 20;
 /// Sequential writes in flight.
 const SEQUENTIAL_DEPTH: usize = 8;
 
-/// Between two looks at the clock.
+/// Reads between two looks at the clock.
 const READS_PER_LOOK: u64 = 32;
 
-/// What [`limits`] measures.
+/// The measurements of [`limits`].
 #[derive(Clone, Debug)]
 pub struct LimitsOptions {
     /// Bytes of one random read, rounded up to whole pages.
@@ -39,7 +39,7 @@ impl Default for LimitsOptions {
     }
 }
 
-/// A rate with so many requests in flight.
+/// A rate with a number of requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RateAtDepth {
     /// Requests in flight.
@@ -65,8 +65,9 @@ pub struct Limits {
     pub flushed_writes_per_second: Option<f64>,
 }
 
-/// Measures what the device under an existing file can do at most: reads on the file itself, which is not changed; writes
-/// and flushes on a scratch file in the same directory, which leaves nothing behind. Takes `options.time` per figure.
+/// Measures the best rates of the device under an existing file. Reads use the file itself, which is not changed.
+/// Writes and flushes use a scratch file in the same directory, which leaves nothing behind. Takes `options.time` per
+/// figure.
 ///
 /// # Errors
 /// When the file cannot be opened, is shorter than one read, or a request fails.
@@ -104,7 +105,7 @@ fn read_bytes(bytes: usize) -> usize {
 /// Reads of `bytes` (rounded up to whole pages) at random places of a file, per second, with `depth` always in flight.
 ///
 /// # Errors
-/// [`crate::Error::ShortRead`] when the file is shorter than one read; whatever a read fails with.
+/// [`crate::Error::ShortRead`] when the file is shorter than one read; the error of a failed read.
 pub fn random_reads_per_second(psync: &Psync, file: &File, bytes: usize, depth: usize, time: Duration) -> Result<f64> {
     let bytes = read_bytes(bytes);
     let places = (file.len()? / bytes as u64).max(1);
@@ -162,11 +163,11 @@ fn sequential_write_bytes_per_second(psync: &Psync, scratch: &Scratch, time: Dur
     Ok(done as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// Writes of a page in place, one page of a file after another, each with its `fdatasync`, per second. The file was written in full
-/// before, and is changed.
+/// Writes of a page in place, one page of a file after another, each with its `fdatasync`, per second. The file must
+/// have been written in full before, and is changed.
 ///
 /// # Errors
-/// Whatever a write or a flush fails with.
+/// The error of a failed write or flush.
 pub fn flushed_writes_per_second(psync: &Psync, file: &File, time: Duration) -> Result<f64> {
     let pages = (file.len()? / PAGE_BYTES as u64).max(1);
     let mut page = incompressible(PAGE_BYTES);

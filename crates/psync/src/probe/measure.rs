@@ -10,10 +10,10 @@ use rand::{Rng, SeedableRng};
 use super::{DurableWriteCost, PAGE_BYTES, PAGES_MEASURED};
 use crate::{Buffer, Error, File, OpenOptions, Psync, Request, Result};
 
-/// Bytes of a scratch file, if the device writes them in time: enough that a device cannot keep it in one die.
+/// Bytes of a scratch file, if the device writes them in time. Enough that a device cannot keep the file in one die.
 const SCRATCH_BYTES: u64 = 64 << 20;
 
-/// The scratch file grows as long as this has not passed.
+/// The time for which the scratch file may grow.
 const SCRATCH_TIME: Duration = Duration::from_millis(150);
 
 /// Bytes of one write of the scratch file.
@@ -28,10 +28,11 @@ const SAMPLES_MIN: usize = 3;
 /// Rounds of all settings of a figure, of which the median counts.
 pub(super) const ROUNDS: usize = 5;
 
-/// Durable writes of each kind measured at the least, and at the most: where nothing has to reach a device they take no time.
+/// Least and most durable writes of each kind measured. The upper bound is for storage without a device, where a
+/// durable write takes no time.
 const DURABLE_SAMPLES: std::ops::RangeInclusive<usize> = 5..=999;
 
-/// A file to measure on, written in full and without a name, so that it goes with the process at the latest.
+/// A file to measure on, written in full. The file has no name, so that it is gone at the latest with the process.
 pub(super) struct Scratch {
     file: File,
     /// The same file through the page cache.
@@ -128,14 +129,14 @@ impl<'a> Cell<'a> {
         Ok(settings.iter().zip(figures).map(|(setting, mut figures)| (*setting, self.middle(&mut figures))).collect())
     }
 
-    /// The median of the rounds of one figure; how far they lie apart is noted.
+    /// The median of the rounds of one figure; their spread is noted.
     fn middle(&mut self, figures: &mut [f64]) -> f64 {
         let middle = median(figures);
         self.spreads.push((figures[figures.len() - 1] - figures[0]) / middle);
         middle
     }
 
-    /// How far the rounds of a figure lay apart, as a share of it: the median over all figures.
+    /// The spread of the rounds of a figure, as a share of the figure: the median over all figures.
     pub(super) fn spread(&mut self) -> f64 {
         // In thousandths, which a decimal text keeps exactly.
         (median(&mut self.spreads) * 1e3).round() / 1e3
@@ -189,8 +190,8 @@ impl<'a> Cell<'a> {
         self.random.random_range(0..self.bytes / bytes as u64) * bytes as u64
     }
 
-    /// µs per page write in place that is durable, both ways on each of some handles of the file: medians of [`ROUNDS`]. The ways take turns, so
-    /// that what disturbs a moment disturbs all alike.
+    /// µs per durable page write in place, both ways on each of some handles of the file: medians of [`ROUNDS`]. The
+    /// ways take turns, so that a momentary disturbance affects all alike.
     pub(super) fn durable_writes_us<const N: usize>(&mut self, handles: [&File; N]) -> Result<[DurableWriteCost; N]> {
         let rounds = (0..ROUNDS).map(|_| self.durable_writes_once_us(handles)).collect::<Result<Vec<_>>>()?;
         let mut of = |handle: usize, way: fn(&DurableWriteCost) -> f64| {

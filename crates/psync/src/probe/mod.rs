@@ -1,14 +1,18 @@
-//! What the device can do, measured.
+//! Measurements of the device.
 //!
-//! 1. [`profile`] writes a scratch file in a directory, measures reads, writes and flushes on it and removes it, all in
-//!    a few seconds: the terms of PIO's cost model (Roh et al. 2011, table 1) as a [`DeviceProfile`].
-//! 2. [`read_costs`] measures its reads again on a file of the caller's.
-//! 3. [`save`] keeps a profile in a directory ([`PROFILE_NAME`]), where [`known`] finds it for the same device and backend.
-//! 4. [`learned()`] says what the requests of a backend's users showed of it meanwhile, as a profile, without a request more.
-//! 5. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for benchmarks.
+//! 1. [`profile`] writes a scratch file in a directory, measures reads, writes and flushes on that file and removes the
+//!    file, all in a few seconds. The result is a [`DeviceProfile`]: the terms of PIO's cost model (Roh et al. 2011,
+//!    table 1).
+//! 2. [`read_costs`] measures the reads of a profile again on a file of the caller's.
+//! 3. [`save`] keeps a profile in a directory ([`PROFILE_NAME`]), where [`known`] finds it for the same device and
+//!    backend.
+//! 4. [`learned()`] derives a profile from the requests of a backend's users meanwhile, without a request more.
+//! 5. [`limits()`] measures the rates that a store on the device could reach at most, on a file of the store, for
+//!    benchmarks.
 //!
-//! All figures are measured in turn, five times over, and each is the median of its rounds, so that a neighbour's burst does not end up in it; how far the
-//! rounds lay apart stands beside them ([`DeviceProfile::spread`]).
+//! All figures are measured in turn, five times over. Each is the median of its rounds, so that a neighbour's burst
+//! does not end up in the figure. The profile also states the spread of the rounds ([`DeviceProfile::spread`]).
+//!
 //! Where direct I/O does not work ([`DeviceProfile::direct`]) the figures are those of the page cache.
 
 mod learned;
@@ -38,7 +42,7 @@ use crate::{Error, File, Psync, Result};
 /// Name of a saved profile in its directory.
 pub const PROFILE_NAME: &str = "device.json";
 
-/// Name of one that is being saved.
+/// Name of a profile that is being saved.
 pub const PROFILE_SCRATCH_NAME: &str = "device.json.new";
 
 /// Most bytes that a saved profile may have.
@@ -47,7 +51,7 @@ const PROFILE_BYTES_MAX: u64 = 64 << 10;
 /// A depth this close to the best rate is as good, and lower depths have lower latencies.
 const RATE_AS_GOOD: f64 = 0.95;
 
-/// The time to measure in, with the scratch file made.
+/// The time for all measurements, including the scratch file.
 const TIME: Duration = Duration::from_secs(2);
 
 /// Measures the device under a directory, with a scratch file in it. Takes a few seconds.
@@ -99,11 +103,13 @@ pub fn profile(psync: &Psync, directory: &Path) -> Result<DeviceProfile> {
     })
 }
 
-/// Random reads of a file, in all sizes, alone and in batches of `depth`: as [`profile`] measures them on its scratch file, with `time`
-/// for each figure and round. Before each, `go_on` may end it all.
+/// Measures random reads of a file, in all sizes, alone and in batches of `depth`: as [`profile`] measures them on its
+/// scratch file, with `time` for each figure and round. `go_on` is called before each of those, and an error of `go_on`
+/// ends the measurement.
 ///
 /// # Errors
-/// [`Error::ShortRead`] when the file is shorter than the largest read; what a read fails with; what `go_on` says.
+/// [`Error::ShortRead`] when the file is shorter than the largest read; the error of a failed read; the error of
+/// `go_on`.
 pub fn read_costs<E: From<Error>>(
     psync: &Psync, file: &File, depth: usize, time: Duration, go_on: impl Fn() -> std::result::Result<(), E>,
 ) -> std::result::Result<Vec<ReadCost>, E> {
@@ -131,8 +137,9 @@ fn by_size<T>(
     alone.iter().zip(batched).map(|((pages, alone), (_, batched))| cost(*pages, *alone, batched)).collect()
 }
 
-/// What disturbs a measurement makes it slower. No request is slower than a larger one, so a larger one that was faster is the better
-/// figure for a smaller one too; and none is slower than the smaller ones that it could be cut into.
+/// Makes the figures of all sizes consistent, because a disturbance only makes a measurement slower. No request is
+/// slower than a larger one, so a faster larger one gives the better figure for a smaller one too. No request is slower
+/// than the smaller ones together that could replace it.
 fn smooth(by_size: &mut [(usize, f64)]) {
     for smaller in (0..by_size.len().saturating_sub(1)).rev() {
         by_size[smaller].1 = by_size[smaller].1.min(by_size[smaller + 1].1);
@@ -169,7 +176,7 @@ pub fn save(directory: &Path, profile: &DeviceProfile) -> Result<()> {
 }
 
 impl DeviceProfile {
-    /// Measures the device under a directory, through the backend that is chosen where nobody says one: [`profile`].
+    /// Measures the device under a directory, through the backend that is chosen by default: [`profile`].
     ///
     /// # Errors
     /// As [`profile`]; when there is no backend.
@@ -178,10 +185,10 @@ impl DeviceProfile {
     }
 }
 
-/// Reads a saved profile, for whatever device it is.
+/// Reads a saved profile, for whichever device.
 ///
 /// # Errors
-/// When it is not there, cannot be read or makes no sense; measuring again mends that.
+/// When the file is not there, cannot be read or makes no sense; measuring again mends that.
 pub fn load(path: &Path) -> Result<DeviceProfile> {
     let failed = |error| Error::path("read", path, error);
     let mut bytes = Vec::new();
@@ -189,7 +196,7 @@ pub fn load(path: &Path) -> Result<DeviceProfile> {
     parse(path, &bytes)
 }
 
-/// The profile that these bytes of a file say.
+/// The profile in these bytes of a file.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<DeviceProfile> {
     let unusable = |reason: String| Error::Profile { path: path.to_owned(), reason };
     let profile: DeviceProfile = serde_json::from_slice(bytes).map_err(|error| unusable(error.to_string()))?;
@@ -200,11 +207,12 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<DeviceProfile> {
     Ok(profile)
 }
 
-/// Puts a file in the place of what was there, as a whole, by way of one with a name of its own. It is not flushed: a torn one is not taken.
+/// Replaces a file as a whole, by way of a file with a scratch name. The file is not flushed, because a torn one is
+/// rejected.
 fn replace(directory: &Path, name: &str, scratch_name: &str, bytes: &[u8]) -> Result<()> {
     let (path, scratch) = (directory.join(name), directory.join(scratch_name));
     fs::write(&scratch, bytes).and_then(|()| fs::rename(&scratch, &path)).map_err(|error| {
-        // What is left over harms nothing but to the eye.
+        // A left-over file is harmless, and only looks untidy.
         let _ = fs::remove_file(&scratch);
         Error::path("write", &path, error)
     })
@@ -213,7 +221,7 @@ fn replace(directory: &Path, name: &str, scratch_name: &str, bytes: &[u8]) -> Re
 /// The device (`st_dev`) of a directory.
 ///
 /// # Errors
-/// When the directory cannot be looked at.
+/// When the directory's metadata cannot be read.
 pub fn device_of(directory: &Path) -> Result<u64> {
     fs::metadata(directory).map(|metadata| metadata.dev()).map_err(|error| Error::path("look at", directory, error))
 }

@@ -43,7 +43,7 @@ fn a_saved_profile_is_taken_unless_it_is_for_something_else() {
     assert_eq!(load(&path).expect("stored"), first);
     assert_eq!(known(&psync, directory.path()), Some(first.clone()));
 
-    // What stands in the file is believed when it is for this device and backend.
+    // A saved profile is believed when its device and backend match.
     let edited = DeviceProfile { best_depth: 256, read_us: 12.5, ..first.clone() };
     save(directory.path(), &edited).expect("saved");
     assert_eq!(known(&psync, directory.path()), Some(edited));

@@ -1,4 +1,4 @@
-//! The queue against a backend that does what a script says.
+//! The queue against a backend that follows a script.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::*;
 use crate::backend::BackendKind;
 use crate::file::{FileInner, Handle};
 
-/// What the scripted backend was asked to do, in order.
+/// The calls of the scripted backend, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Read(u64, usize),
@@ -57,7 +57,7 @@ impl Script {
     }
 }
 
-/// What stands in the file at an offset.
+/// The file's content at an offset.
 fn content(offset: u64, count: usize) -> Vec<u8> {
     (offset..).take(count).map(|at| at.to_le_bytes()[0]).collect()
 }
@@ -78,7 +78,7 @@ impl Backend for Scripted {
     }
 }
 
-/// Completes attempts one by one, the newest first, and holds that no flush starts while a write is in flight.
+/// Completes attempts one by one, the newest first, and asserts that no flush starts while a write is in flight.
 struct ScriptedLane {
     script: Arc<Script>,
     in_flight: Vec<(u32, u64, Transfer)>,
@@ -123,7 +123,7 @@ fn scripted(outcomes: &[i64]) -> (Arc<dyn Backend>, Arc<Script>, File) {
     (Arc::new(Scripted(Arc::clone(&script))), script, file)
 }
 
-/// A queue that learns, and what it learns with.
+/// A queue that learns, and its learner.
 fn queue(backend: &Arc<dyn Backend>, depth: usize) -> (Queue, Arc<Learner>) {
     let learner = Arc::new(Learner::new(Arc::clone(backend)));
     let learning = Learning::new(Arc::clone(&learner), false);
@@ -159,7 +159,7 @@ fn one(outcomes: &[i64], request: impl Fn(&File) -> Request) -> (Result<()>, Vec
     let alone = perform(&*backend, &learner, request(&file));
     nothing_in_flight(&learner, 1);
     let asked = script.asked();
-    // Through a lane it goes the same way.
+    // The same holds through a lane.
     script.outcomes.lock().clear();
     script.outcomes.lock().extend(outcomes);
     let (mut queue, learner) = queue(&backend, 4);

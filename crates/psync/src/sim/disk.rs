@@ -1,4 +1,4 @@
-//! The state of a simulated disk: names, lives, faults. Everything here happens under one lock.
+//! The state of a simulated disk: names, lives, faults. One lock covers everything here.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,10 +17,10 @@ use super::{Fault, Garble};
 use crate::profile::DeviceProfile;
 use crate::{BLOCK, SECTOR};
 
-/// A file without its name. Locked only while the disk is.
+/// A file without its name. Locked only while the disk is locked.
 pub(super) type SharedNode = Arc<Mutex<Node>>;
 
-/// What every operation gets once the power is gone.
+/// The error of every operation once the power is gone.
 pub(super) const DEAD: i32 = libc::ENODEV;
 
 struct Planned {
@@ -46,7 +46,7 @@ pub(super) struct Disk {
     faults: Vec<Planned>,
     lost_writes: Vec<(PathBuf, u64)>,
     reads: u64,
-    /// After how many reads, and how.
+    /// Reads before the garbled one, and the kind of garbling.
     garbled: Option<(u64, Garble)>,
     capacity: Option<u64>,
     volatile: Tree,
@@ -56,10 +56,10 @@ pub(super) struct Disk {
     service: Option<Service>,
 }
 
-/// What happens to an operation that may go on.
+/// The fate of an operation that may go on.
 enum Fate {
     Done,
-    /// The power goes during it.
+    /// The power goes during the operation.
     Dying,
 }
 
@@ -240,7 +240,7 @@ impl Disk {
         }
     }
 
-    /// Counts down the faults that an operation may have; the code of the one that it has.
+    /// Counts down the faults that an operation may have; returns the code of the fault that hits the operation.
     fn fault(&mut self, may_hit: impl Fn(Fault) -> bool) -> Option<i32> {
         let mut failed = None;
         self.faults.retain_mut(|planned| {
@@ -307,7 +307,8 @@ impl Disk {
         let growth = node.lock().growth(&(offset..end));
         match self.begin(life, Fault::Write, growth > 0)? {
             Fate::Dying => {
-                // It is on its way, or was never sent. What of it arrives is decided with all else that is pending.
+                // The write is on its way, or was never sent. Restart decides which of its sectors arrive, with all
+                // else that is pending.
                 if self.random.random() {
                     node.lock().write(offset, bytes, false);
                 }
@@ -365,7 +366,7 @@ impl Disk {
         }
     }
 
-    /// Has room for a range of a file, which becomes as long as that.
+    /// Reserves room for a range of a file, which becomes at least as long as the range's end.
     pub(super) fn reserve(&mut self, life: u64, node: &SharedNode, range: &Range<u64>) -> io::Result<()> {
         let range = in_memory(range)?;
         let growth = node.lock().growth(&range);
@@ -403,7 +404,7 @@ impl Disk {
                 node.lock().flush();
                 Ok(())
             }
-            // What of it arrives is decided at restart: it is all still pending.
+            // Restart decides which sectors arrive, because all of them are still pending.
             Ok(Fate::Dying) => Err(errno(DEAD)),
             Err(error) => {
                 if self.alive(life).is_ok() {
@@ -414,7 +415,7 @@ impl Disk {
         }
     }
 
-    /// Opens or creates a file; tells whether options allow it.
+    /// Opens or creates a file, as the options allow.
     pub(super) fn open(&mut self, life: u64, path: &Path, create: bool, create_new: bool) -> io::Result<SharedNode> {
         self.alive(life)?;
         if self.volatile.has_directory(path) {
@@ -435,7 +436,7 @@ impl Disk {
         Ok(node)
     }
 
-    /// Changes a name in the volatile tree, for durability later.
+    /// Changes a name in the volatile tree; a later sync makes the change durable.
     fn change_name(&mut self, life: u64, change: NameChange) -> io::Result<()> {
         let fate = self.begin(life, Fault::Name, false)?;
         if matches!(fate, Fate::Done) || self.random.random() {
@@ -523,7 +524,7 @@ impl Disk {
         }
     }
 
-    /// Takes a lock; `Ok(false)` when somebody else holds it.
+    /// Takes a lock; `Ok(false)` when somebody else holds the lock.
     pub(super) fn lock(&mut self, life: u64, path: &Path, shared: bool) -> io::Result<bool> {
         self.alive(life)?;
         let holders = self.locks.entry(path.to_owned()).or_default();

@@ -2,36 +2,44 @@
 //!
 //! # The fault model
 //!
-//! 1. A file has **volatile** content, which reads see, and **durable** content. What was written since the file's last successful
-//!    flush is *pending*, in sectors of [`SECTOR`](crate::SECTOR) bytes. They are the unit of direct I/O too, but with every fourth seed that is a
-//!    [`BLOCK`](crate::BLOCK). A sector is atomic; a write of several is not. A pending sector is an image of
-//!    the sector as the page cache had it after the write, so of several writes to one sector any may be the last on the platter.
-//! 2. **Power goes** after a chosen number of operations ([`SimDisk::crash_after`]; writes, flushes and name changes count,
-//!    reads do not). The operation that meets it may be done, in part, or not at all; it and every later one fail.
-//! 3. [`SimDisk::restart`] decides what survived, **for each file independently**: nothing, everything, a random subset of
-//!    sectors, a random subset of whole writes, a prefix of the writes with the last one torn, or all writes but one torn. File
-//!    lengths are metadata and survive as a prefix of their history, independently of the data: a lost growth cuts the
-//!    file, a kept growth with lost data reads as zeros, a lost cut brings the old bytes back.
-//! 4. **Names**: creations and removals are pending until [`crate::Psync::sync_directory`] of the parent. Until then each may be lost: a
-//!    created file vanishes, a removed one is back with its durable content. A flush does not make a name durable.
-//! 5. A **failed flush** ([`SimDisk::fail_operation`]) is like Linux: some of the pending sectors reached the platter and the rest is
-//!    forgotten, so a later flush that succeeds does not make them durable. Reads still see them until the power goes.
-//! 6. A **durable write** ([`crate::Request::write_durably`]) makes its own sectors durable, and the length that is needed to read
-//!    them; everything else stays pending. It is one operation. A fault of [`Fault::Write`] refuses it as it refuses other writes; one of
-//!    [`Fault::Flush`] meets it on the way: any of its sectors reached the platter and the others are forgotten.
+//! 1. A file has **volatile** content, which reads see, and **durable** content. All writes since the file's last
+//!    successful flush are *pending*, in sectors of [`SECTOR`](crate::SECTOR) bytes. A sector is atomic; a write of
+//!    several is not. A pending sector is an image of the sector as the page cache had it after the write, so of
+//!    several writes to one sector any may be the last on the platter. The unit of direct I/O is a sector too, but with
+//!    every fourth seed the unit is a [`BLOCK`](crate::BLOCK).
+//! 2. **Power goes** after a chosen number of operations ([`SimDisk::crash_after`]; writes, flushes and name changes
+//!    count, reads do not). The operation during which the power goes may be done, in part, or not at all. This
+//!    operation and every later one fail.
+//! 3. [`SimDisk::restart`] decides, **for each file independently**, which changes survived: nothing, everything, a
+//!    random subset of sectors, a random subset of whole writes, a prefix of the writes with the last one torn, or all
+//!    writes but one torn. File lengths are metadata and survive as a prefix of their history, independently of the
+//!    data: a lost growth cuts the file, a kept growth with lost data reads as zeros, a lost cut brings the old bytes
+//!    back.
+//! 4. **Names**: creations, removals and renamings are pending until [`crate::Psync::sync_directory`] of the parent.
+//!    Until then each may be lost: a created file vanishes, a removed one is back with its durable content, a renamed
+//!    one has its old name. A flush does not make a name durable.
+//! 5. A **failed flush** ([`SimDisk::fail_operation`]) is like Linux: some of the pending sectors reached the platter
+//!    and the rest is forgotten, so a later flush that succeeds does not make them durable. Reads still see them until
+//!    the power goes.
+//! 6. A **durable write** ([`crate::Request::write_durably`]) makes its own sectors durable, and the length that is
+//!    needed to read them; everything else stays pending. A durable write is one operation. A fault of [`Fault::Write`]
+//!    refuses it as any other write. A fault of [`Fault::Flush`] meets it on the way: any of its sectors reached the
+//!    platter and the others are forgotten.
 //! 7. A **lost write** ([`SimDisk::lose_write`]) is acknowledged and "flushed", and the platter keeps the old bytes.
 //! 8. **Rot** ([`SimDisk::flip_bit`], [`SimDisk::corrupt`]) changes bytes at rest.
-//! 9. A **garbled read** ([`SimDisk::garble_read`]) is said to have succeeded, and has a flipped bit, or what is elsewhere; what is on the platter is
-//!    as it was.
-//! 10. **Time** does not pass, unless the disk serves requests as a device does ([`SimDisk::serve_as`]): then on a clock of its own.
+//! 9. A **garbled read** ([`SimDisk::garble_read`]) reports success, but has a flipped bit, or bytes from elsewhere.
+//!    The platter is unchanged.
+//! 10. **Time** does not pass by default. A disk that serves requests as a device does ([`SimDisk::serve_as`]) has a
+//!     clock of its own.
 //!
 //! Not modelled: reads that fail for a sector only, damage to a sector that nobody writes while the power goes.
 //!
 //! # How it is used
 //!
-//! Everything follows from the seed, given the same order of operations. [`SimDisk::psync`] is a [`Psync`] on the disk; it and
-//! its files belong to one life of the disk and stay dead after the power went, so what is left of a crashed user cannot touch
-//! the next life. A disk may be used from many threads; then the order of operations, and so the outcome, is theirs.
+//! Everything follows from the seed, given the same order of operations. [`SimDisk::psync`] is a [`Psync`] on the disk.
+//! The [`Psync`] and its files belong to one life of the disk and stay dead after the power went, so the rest of a
+//! crashed user cannot touch the next life. A disk may be used from many threads. Then the threads decide the order of
+//! operations, and so the outcome.
 //!
 //! ```
 //! use psync::{Buffer, OpenOptions, Request, sim::SimDisk};
@@ -75,7 +83,7 @@ pub(crate) use system::{Handle, HeldLock};
 /// The operations that [`SimDisk::fail_operation`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Any of those below.
+    /// Any of the kinds below.
     Any,
     /// A read.
     Read,
@@ -85,16 +93,16 @@ pub enum Fault {
     Growth,
     /// A flush of a file, or of the bytes of a durable write.
     Flush,
-    /// A creation, a removal or a flush of a directory.
+    /// A creation, a removal, a renaming or a flush of a directory.
     Name,
 }
 
-/// What is wrong with a read that nobody is told of.
+/// The damage of a read that reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Garble {
-    /// One bit of it.
+    /// One flipped bit.
     Bit,
-    /// It is what lies so many bytes further on in the file, or before where that is negative; zeros where the file is not.
+    /// The bytes from this distance further on in the file, or before where that is negative; zeros outside the file.
     Elsewhere(i64),
 }
 
@@ -105,12 +113,12 @@ pub struct SimDisk {
 }
 
 impl SimDisk {
-    /// An empty disk with the root directory, whose misfortunes follow from `seed`.
+    /// An empty disk with the root directory, whose faults follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self { disk: Arc::new(Mutex::new(Disk::new(seed))) }
     }
 
-    /// A [`Psync`] on the disk as it is now, for this life of it.
+    /// A [`Psync`] on the disk as it is now, for the current life of the disk.
     pub fn psync(&self) -> Psync {
         let life = self.disk.lock().life();
         let simulated = Arc::new(Simulated::new(Arc::clone(&self.disk), life));
@@ -122,7 +130,7 @@ impl SimDisk {
         self.disk.lock().crash_after(operations);
     }
 
-    /// The power goes now.
+    /// Cuts the power now.
     pub fn crash(&self) {
         self.disk.lock().crash();
     }
@@ -132,19 +140,19 @@ impl SimDisk {
         self.disk.lock().is_crashed()
     }
 
-    /// Cuts the power if it is still on, decides what survived, and turns it on. Locks are released; faults asked
-    /// for that did not happen are forgotten; the capacity stays.
+    /// Cuts the power if it is still on, decides which changes survived, and turns the power on. Locks are released.
+    /// Requested faults that did not happen are forgotten; the capacity stays.
     pub fn restart(&self) {
         self.disk.lock().restart();
     }
 
-    /// Ends the process and not the machine: handles of this life are dead and locks released, and every completed write and
-    /// name change is still there, flushed or not.
+    /// Ends the process and not the machine. Handles of this life are dead and locks are released. Every completed
+    /// write and name change is still there, flushed or not.
     pub fn kill(&self) {
         self.disk.lock().kill();
     }
 
-    /// Writes, flushes and name changes so far, over all lives, with those that failed.
+    /// Writes, flushes and name changes so far, over all lives, including failed ones.
     pub fn operations(&self) -> u64 {
         self.disk.lock().operations()
     }
@@ -155,7 +163,7 @@ impl SimDisk {
         self.disk.lock().fail_operation(kind, count, errno);
     }
 
-    /// Lets `count` more reads pass; the next one, over all files, succeeds and brings something else.
+    /// Lets `count` more reads pass; the next one, over all files, succeeds with garbled bytes.
     pub fn garble_read(&self, count: u64, how: Garble) {
         self.disk.lock().garble_read(count, how);
     }
@@ -165,7 +173,7 @@ impl SimDisk {
         self.disk.lock().reads()
     }
 
-    /// How many of the failures asked for have not happened yet.
+    /// Requested failures that have not happened yet.
     pub fn faults_left(&self) -> usize {
         self.disk.lock().faults_left()
     }
@@ -175,7 +183,7 @@ impl SimDisk {
         self.disk.lock().lose_write(path.as_ref(), count);
     }
 
-    /// The most bytes that all files together may have; a growth beyond fails with `ENOSPC`. `None`: no bound.
+    /// Sets the most bytes that all files together may have; a growth beyond fails with `ENOSPC`. `None`: no bound.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.disk.lock().set_capacity(bytes);
     }
@@ -193,12 +201,12 @@ impl SimDisk {
         self.disk.lock().damage(path.as_ref(), range, |byte, random| byte ^ random.max(1))
     }
 
-    /// From now on requests take as long as on a device with this profile, of time that passes on a clock of the disk.
+    /// Makes requests take as long as on a device with this profile, from now on, by a clock of the disk.
     pub fn serve_as(&self, profile: DeviceProfile) {
         self.disk.lock().serve_as(profile);
     }
 
-    /// Lets so much time pass on the clock of a disk that serves requests as a device does.
+    /// Lets `time` pass on the clock of a disk that serves requests as a device does.
     pub fn pass(&self, time: Duration) {
         if let Some(service) = self.disk.lock().service() {
             service.pass(time);
@@ -215,7 +223,7 @@ impl SimDisk {
         self.disk.lock().used_bytes()
     }
 
-    /// A file's volatile content: what a read sees.
+    /// A file's volatile content, as a read sees the file.
     pub fn read_file(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         self.disk.lock().read_file(path.as_ref())
     }

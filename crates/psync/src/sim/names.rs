@@ -53,7 +53,7 @@ impl Tree {
         path.parent().is_none() || self.directories.contains(path)
     }
 
-    /// Drops what stands in a directory that is not there.
+    /// Drops the names in directories that do not exist.
     pub(super) fn drop_orphans(&mut self) {
         let reachable = |directories: &BTreeSet<PathBuf>, path: &Path| {
             path.ancestors().skip(1).all(|above| above.parent().is_none() || directories.contains(above))

@@ -1,4 +1,4 @@
-//! One file of a simulated disk: what reads see, what is on the platter, and what is on the way.
+//! One file of a simulated disk: the content for reads, the content of the platter, and the changes on the way.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,7 +14,8 @@ pub(super) struct Node {
     content: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
-    /// Blocks that the disk keeps no room for. A crash brings none back: who writes there has to count on a full disk.
+    /// Blocks for which the disk keeps no room. A crash brings none back, so a writer there has to count on a full
+    /// disk.
     holes: BTreeSet<usize>,
 }
 
@@ -34,7 +35,7 @@ enum Change {
 }
 
 impl Change {
-    /// A later write of a sector is on the platter: should this one arrive, it changes nothing.
+    /// Notes that a later write of a sector is on the platter: should this one arrive, it changes nothing.
     fn replace(&mut self, start: usize, sector: &[u8]) {
         if let Self::Write { first, image, .. } = self
             && let Some(at) = start.checked_sub(*first)
@@ -44,7 +45,7 @@ impl Change {
         }
     }
 
-    /// A later cut of the file is on the platter: what this write has beyond it is gone.
+    /// Notes that a later cut of the file is on the platter: this write's bytes beyond the cut are gone.
     fn cut(&mut self, len: usize) {
         if let Self::Write { first, image, .. } = self {
             let kept = len.saturating_sub(*first).min(image.len());
@@ -106,12 +107,12 @@ impl Node {
         &self.content
     }
 
-    /// Bytes that it takes of the disk.
+    /// Bytes that the file takes of the disk.
     pub(super) fn room(&self) -> usize {
         self.len().saturating_sub(self.holes.len() * BLOCK)
     }
 
-    /// Bytes that it takes of the disk besides, once all of a range is written.
+    /// Bytes that the file takes of the disk in addition, once all of a range is written.
     pub(super) fn growth(&self, range: &Range<usize>) -> usize {
         range.end.saturating_sub(self.len()) + self.holes.range(blocks(range)).count() * BLOCK
     }
@@ -122,14 +123,14 @@ impl Node {
         self.holes.extend(range.start.div_ceil(BLOCK)..range.end / BLOCK);
     }
 
-    /// Has room for all of a range, which is inside the file.
+    /// Reserves room for all of a range, which is inside the file.
     pub(super) fn fill(&mut self, range: &Range<usize>) {
         blocks(range).for_each(|block| {
             self.holes.remove(&block);
         });
     }
 
-    /// Copies what is there from `offset` on; returns the bytes copied.
+    /// Copies the bytes that are there from `offset` on; returns the bytes copied.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) -> usize {
         let found = self.content.get(offset..).unwrap_or_default();
         let count = found.len().min(into.len());
@@ -151,7 +152,8 @@ impl Node {
         self.pending.push(Change::Write { first, image, len: self.content.len(), lost });
     }
 
-    /// Writes; the sectors of this write are on the platter at once, with the length that is needed to read them.
+    /// Writes durably: the sectors of this write are on the platter at once, with the length that is needed to read
+    /// them.
     pub(super) fn write_durably(&mut self, offset: usize, bytes: &[u8], lost: bool) {
         let end = offset + bytes.len();
         self.write(offset, bytes, lost);
@@ -198,7 +200,8 @@ impl Node {
         });
     }
 
-    /// Ends the wait of the last change, a write: the sectors that `keep` wants are on the platter. No older image of them is.
+    /// Ends the wait of the last change, a write. The sectors that `keep` wants are on the platter, and no older image
+    /// of them can arrive.
     fn settle_last(&mut self, mut keep: impl FnMut(usize) -> bool) {
         let Some(Change::Write { first, image, .. }) = self.pending.pop() else {
             unreachable!("the last change is the write that was just made");
@@ -246,14 +249,14 @@ impl Node {
         self.apply(lengths, |change, sector| survivors.keep(change, sector, random));
     }
 
-    /// Decides what survives a loss of power.
+    /// Decides which changes survive a loss of power.
     pub(super) fn crash(&mut self, random: &mut SmallRng) {
         self.lose_some(random);
         self.content.clone_from(&self.durable);
         self.forget_holes();
     }
 
-    /// Changes bytes at rest; returns whether they are all there.
+    /// Changes bytes at rest; returns whether the file has all of them.
     pub(super) fn damage(&mut self, range: Range<usize>, mut change: impl FnMut(u8) -> u8) -> bool {
         if range.start > range.end || range.end > self.content.len() {
             return false;

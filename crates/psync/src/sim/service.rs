@@ -1,7 +1,12 @@
 //! The time that requests take on a simulated disk that serves them as a device would, on a clock of its own.
 //!
-//! A request is complete when the latency of its kind and size is over, and when the device is through with it and all before it, each of which has it for the
-//! time that one in a batch takes. A flush takes none.
+//! A request is complete when both of these times have passed:
+//!
+//! 1. the latency of its kind and size;
+//! 2. the device's work on this request and all requests before, each of which occupies the device for the time of one
+//!    in a batch.
+//!
+//! A flush takes no time.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,7 +22,7 @@ pub(super) struct Service {
     profile: DeviceProfile,
     begin: Instant,
     now: Duration,
-    /// When it is through with what it has.
+    /// The time at which the device has finished its requests.
     busy_until: Duration,
 }
 
@@ -30,7 +35,7 @@ impl Service {
         self.begin + self.now
     }
 
-    /// Takes a request, and says when it will be complete.
+    /// Takes a request, and returns the time of its completion.
     pub(super) fn take(&mut self, transfer: Transfer) -> Duration {
         let (alone_us, batched_us) = self.costs_us(transfer);
         let time = |us: f64| Duration::from_secs_f64(us / 1e6);
@@ -64,7 +69,7 @@ impl Service {
     }
 }
 
-/// A lane that has the outcome of an attempt at once, and reports it when the device would.
+/// A lane that has the outcome of an attempt at once, and reports the outcome at the device's time.
 pub(super) struct ServedLane {
     simulated: Simulated,
     in_flight: Vec<(Duration, Done)>,
@@ -102,7 +107,7 @@ impl Lane for ServedLane {
 }
 
 impl Simulated {
-    /// A plain call, which takes as long as the request does.
+    /// Waits for a plain call, which takes as long as the request.
     pub(super) fn wait_for(&self, transfer: Transfer) {
         self.serve(|service| {
             let complete_at = service.take(transfer);

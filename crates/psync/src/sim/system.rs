@@ -29,7 +29,7 @@ impl Simulated {
         Self { disk, life }
     }
 
-    /// Asks the device that the disk serves requests as, if it does.
+    /// Calls the device as which the disk serves requests, if there is one.
     pub(super) fn serve<R>(&self, with: impl FnOnce(&mut Service) -> R) -> Option<R> {
         self.disk.lock().service().map(with)
     }
@@ -115,7 +115,7 @@ impl Backend for Simulated {
         unsafe { self.perform(file, offset, transfer) }
     }
 
-    /// None where requests are not served as by a device: they are done at once.
+    /// None where requests are not served as by a device, because they are done at once.
     fn now(&self) -> Option<Instant> {
         self.time()
     }
@@ -178,7 +178,7 @@ impl Names for Simulated {
         self.disk.lock().sync_directory(self.life, path).map_err(|error| Error::path("flush directory", path, error))
     }
 
-    /// The next disk may have a directory like it.
+    /// None, because the next disk may have a directory with the same identity.
     fn identity(&self, _path: &Path) -> Option<Identity> {
         None
     }

@@ -9,17 +9,18 @@ use crate::Claim;
 
 pub(crate) const DIRECTORY: &str = "wal";
 
-/// Quarters of what room there is are left to those who claim more, as many as spares.
+/// Parts into which the room is divided. A claim leaves one part to higher claims for each spare that it would leave.
 const ROOM_PARTS: u64 = 4;
 
-/// A file that holds a segment, or can.
+/// A file that holds a segment, or can hold one.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub(super) index: u64,
     pub(crate) file: File,
-    /// Bytes of it that the disk has: less than a segment in a young one, and in one that was cut, until the log needs more.
+    /// Bytes of the file that the disk has. They are less than a segment in a young file, and in one that was cut,
+    /// until the log needs more.
     pub(super) room: AtomicU64,
-    /// Spares come with its use.
+    /// Whether spares are made as the segment fills.
     pub(super) is_young: AtomicBool,
 }
 
@@ -44,25 +45,26 @@ impl SegmentFile {
         self.room() >= segment_bytes
     }
 
-    /// Bytes up to which somebody with this claim may fill it, of so many at most, if the spares that he leaves to others are there.
+    /// Bytes up to which this claim may fill the segment, of `segment_bytes` at most, if the spares that the claim
+    /// leaves to others are there.
     pub(crate) fn room_for(&self, claim: Claim, segment_bytes: u64) -> u64 {
         if self.is_whole(segment_bytes) { segment_bytes } else { self.part_for(claim) }
     }
 
-    /// Bytes up to which somebody with this claim may fill it where others have nothing else.
+    /// Bytes up to which this claim may fill the segment where others have no spares.
     pub(crate) fn part_for(&self, claim: Claim) -> u64 {
         let room = self.room();
-        // Behind all others is what marks the next opening.
+        // The last block is left to the group that marks the next opening.
         room - (room / ROOM_PARTS * claim.leaves() as u64).max(BLOCK as u64)
     }
 
-    /// Whether somebody with this claim may fill it up to here though there are no spares.
+    /// Whether this claim may fill the segment up to `end` though there are no spares.
     pub(crate) fn needs_no_spares(&self, end: u64, claim: Claim) -> bool {
         self.is_young() && end <= self.part_for(claim)
     }
 }
 
-/// Its name, in the directory of the database.
+/// The file's name, in the directory of the database.
 pub(super) fn file_name(index: u64) -> String {
     format!("{DIRECTORY}/{index}.log")
 }

@@ -1,4 +1,4 @@
-//! The files of segments that are there when a log is opened.
+//! The segment files that exist when a log is opened.
 
 use std::sync::Arc;
 
@@ -12,18 +12,20 @@ use crate::geometry::Geometry;
 use crate::scan::read_range;
 use crate::{Error, Options, Result};
 
-/// A file that was there when the log was opened.
+/// A file that existed when the log was opened.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) segment: Arc<SegmentFile>,
     pub(crate) header: std::result::Result<SegmentHeader, Flaw>,
-    /// The first seq of its first group, if that has a header.
+    /// The first seq of the segment's first group, if that group has a header.
     pub(crate) first_seq: Option<u64>,
-    /// Its length in bytes; shorter than a segment when it is the very first of a short log, when a crash stopped its making, or when it was cut.
+    /// The file's length in bytes. It is shorter than a segment in the very first file of a short log, in one whose
+    /// making a crash stopped, and in one that was cut.
     pub(crate) len: u64,
 }
 
-/// A file in `wal/` of a store that is not of a log in which nothing was ever appended, if there is one: it has another name, or is longer.
+/// A file in `wal/` of a store that cannot belong to a log in which nothing was ever appended, because its name is
+/// another or its length is larger. None if there is no such file.
 ///
 /// # Errors
 /// When files cannot be listed or opened.
@@ -37,7 +39,7 @@ pub fn beyond_new(store: &FileStore) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Opens all segment files; each with its length. Changes nothing.
+/// Opens all segment files, and returns each with its length. Changes nothing.
 pub(crate) fn open_all(store: &FileStore) -> Result<Vec<(Arc<SegmentFile>, u64)>> {
     let mut files = Vec::new();
     for name in store.list(DIRECTORY)? {
@@ -80,7 +82,7 @@ pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options)
     Ok(found)
 }
 
-/// The first bytes of a segment past the page cache: a read that brought something else would cost the commits in it.
+/// Reads the first bytes of a segment past the page cache, because a wrong read would cost the commits in the segment.
 fn read_again(store: &FileStore, segment: &SegmentFile) -> Result<Vec<u8>> {
     let file = store.open_existing(StreamKind::Wal, &segment.name(), true)?;
     let mut again = Vec::new();

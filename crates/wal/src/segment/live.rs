@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::file::SegmentFile;
 
-/// The segments that hold the log, by number: the file of each, and the seq that its first sequenced record has, or would have.
+/// The segments that hold the log, by number: the file of each, and the seq that its first sequenced record has, or
+/// would have.
 #[derive(Debug, Default)]
 pub(crate) struct Live(pub(super) BTreeMap<u64, (Arc<SegmentFile>, u64)>);
 
@@ -25,8 +26,8 @@ impl Live {
         self.0.iter().map(|(number, (_, first_seq))| (*number, *first_seq))
     }
 
-    /// The segment that holds the record of `seq`, or will; none where it was trimmed. Of several with the same first seq only the
-    /// last one can have a record that has it.
+    /// The segment that holds the record of `seq`, or will; none where that segment was trimmed. Of several segments
+    /// with the same first seq, only the last one can have the record with that seq.
     pub(crate) fn find(&self, seq: u64) -> Option<(u64, u64)> {
         self.0.iter().rev().map(|(number, (_, first_seq))| (*number, *first_seq)).find(|(_, first)| *first <= seq)
     }

@@ -33,7 +33,7 @@ fn segments_are_written_ahead_only_where_flushes_are_frequent() {
     add(&pool.counters.flushes, 1);
     pool.make_spares(2).expect("there is room");
     assert_eq!(written(), SEGMENT_BYTES, "the second one is not written");
-    // Its room is its own all the same.
+    // The second file has its room all the same.
     disk.set_capacity(Some(2 * SEGMENT_BYTES));
     assert!(matches!(pool.make_spares(3), Err(Error::Full { .. })));
     assert_eq!(pool.spares(), 2);
@@ -74,7 +74,7 @@ fn attempts_on_a_full_disk_become_rare_and_a_trim_asks_for_one_at_once() {
     }
     assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "a trim is");
 
-    // Success ends it too: the next failure is the first of a new row.
+    // Success ends the pause too: the next failure is the first of a new row.
     disk.set_capacity(Some(4 * SEGMENT_BYTES));
     now.set(now.get() + Duration::from_secs(60));
     assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "one more fits, not two");

@@ -1,8 +1,8 @@
 //! The entries of runs that appends made, in key order.
 //!
-//! Sorted is a list of words, not of entries: the first bits of each are those of a head, the last ones the number of its entry. Entries are
-//! few and words small, so this takes hardly more than a pass over them. Entries of words that begin alike are put in the order of their keys
-//! afterwards.
+//! A list of words is sorted, not a list of entries. The first bits of each word are those of a head, the last ones the
+//! number of its entry. Entries are few and words small, so the sort takes hardly more than a pass over them. Entries
+//! of words that begin alike are put in the order of their keys afterwards.
 
 use index::{Bounds, Moment};
 
@@ -20,7 +20,8 @@ pub(super) struct Appended {
 }
 
 impl Appended {
-    /// Lists the entries, within `bounds`, of those runs that are not in the leaf's longest sequence, in place of what was there.
+    /// Lists the entries, within `bounds`, of the runs outside the leaf's longest sequence, in place of the former
+    /// list.
     pub(super) fn list(
         &mut self, leaf: &Visible<'_>, survey: &Survey<'_>, bounds: Option<&Bounds>, at: Moment,
     ) -> Result<(), Damage> {

@@ -1,4 +1,4 @@
-//! What the first and last keys of its runs say of a leaf.
+//! Facts about a leaf that follow from the first and last keys of its runs.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ pub(super) struct Survey<'a> {
     ends: Option<(&'a [u8], &'a [u8])>,
     /// How many bytes all keys begin with.
     pub(super) prefix: usize,
-    /// The runs that are the longest sorted sequence: each begins above the end of the one before it.
+    /// The runs of the longest sorted sequence: each begins above the end of the run before.
     pub(super) sequence: Range<usize>,
 }
 

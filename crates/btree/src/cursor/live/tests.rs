@@ -16,7 +16,7 @@ const TABLE: TableId = TableId(3);
 /// An entry: key, seq, and its value, or none where it is a tombstone. Some values expire ([`expiry`]).
 type Entry = (Vec<u8>, u64, Option<Vec<u8>>);
 
-/// Values of an even number of bytes expire, at a time that their first one says.
+/// Values of an even number of bytes expire, at a time that their first byte says.
 fn expiry(value: &[u8]) -> Option<Expiry> {
     let first = value.first().filter(|_| value.len().is_multiple_of(2))?;
     Expiry::at(1 + u64::from(first % 16))
@@ -53,7 +53,7 @@ fn leaf_of(runs: &[Vec<Entry>]) -> (Buffer, Pointer) {
 
 type Shown = (Vec<u8>, u64, Vec<u8>);
 
-/// What a leaf shows, by a `Live` that showed another leaf before.
+/// The pairs of a leaf, listed by a `Live` that showed another leaf before.
 fn shown(live: &mut Live, runs: &[Vec<Entry>], bounds: &Bounds, at: Moment) -> Vec<Shown> {
     let (bytes, pointer) = leaf_of(runs);
     let mut spans = Vec::new();
@@ -82,7 +82,8 @@ fn shown(live: &mut Live, runs: &[Vec<Entry>], bounds: &Bounds, at: Moment) -> V
     pairs
 }
 
-/// The same by the rule: the newest version at or below the seq, of equal ones the later run's, and neither tombstones nor what has expired.
+/// The same by the rule: the newest version at or below the seq, of equal ones the later run's, and neither tombstones
+/// nor expired values.
 fn expected(runs: &[Vec<Entry>], bounds: &Bounds, at: Moment) -> Vec<Shown> {
     let mut newest = BTreeMap::new();
     for (key, seq, value) in runs.iter().flatten().filter(|(key, seq, _)| *seq <= at.seq.0 && bounds.contains(key)) {
@@ -140,7 +141,8 @@ fn leaves() -> impl Strategy<Value = Vec<Vec<Entry>>> {
     prop_oneof![3 => mixed, 1 => loaded(), 2 => of_one_shape()]
 }
 
-/// Runs in no order of keys and values that have one length each. Of every four neighbours the keys differ only at their end.
+/// Runs in no order of keys and values that have one length each. Of every four neighbours the keys differ only at
+/// their end.
 fn of_one_shape() -> impl Strategy<Value = Vec<Vec<Entry>>> {
     let of_values = |bytes: usize| {
         let version = (0..200_u16, 1..12_u64).prop_map(move |(number, seq)| {

@@ -96,7 +96,7 @@ fn filters_are_golden() {
         edges.push_leaf(low, &Keys::default(), &filter.finish(), filtered(page, 5000, shape));
     }
     let page = page_of(&IDENTITY, &edges);
-    // Eight words of bits and one end; what was sorted is in it too.
+    // Eight words of bits and one end; sorted keys are in the filter too.
     let filter = [
         "04030201",
         "0000040000000000",
@@ -114,7 +114,7 @@ fn filters_are_golden() {
     let node = decode(&IDENTITY, &page).expect("whole");
     assert_eq!(node.edges(b""), edges);
     assert_eq!(node.filter(1), edges.filter(1));
-    // One of another length, and one without.
+    // A filter of another length, and a leaf without a filter.
     edges.push(b"n", leaf(3));
     let small = Shape::new(2, 2, 1, 4096);
     edges.push_leaf(b"o", &Keys::default(), &Maker::new(small, 2, 2).finish(), {
@@ -157,7 +157,7 @@ fn three_children_with_the_longest_separators_fit() {
 fn a_hundred_and_ninety_leaves_fit_under_random_keys_of_16_bytes() {
     let mut edges = Edges::default();
     for index in 0..190_u32 {
-        // Leaves that were appended to at random: hardly anything is alike.
+        // Leaves with random appends: hardly any fields are alike.
         let mixed = index.wrapping_mul(2_654_435_769);
         let (length, entries) = (1 + mixed % 16_384, 1 + mixed % 700);
         let pointer = Pointer {
@@ -196,7 +196,7 @@ fn a_short_separator_has_zeros_in_its_head() {
     let mut page = page_of(&IDENTITY, &edges);
     assert_eq!(page[38], 4, "bytes of a head");
     let last = page.windows(4).position(|head| head == b"z\0\0\0").expect("the last head");
-    // Searches would go by a separator that nothing else shows.
+    // Searches would follow a wrong separator, and no other check would notice.
     page[last + 1] = 7;
     let crc = checksum::crc32c(&page[8..]);
     page[4..8].copy_from_slice(&crc.to_le_bytes());

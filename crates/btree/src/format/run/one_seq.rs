@@ -1,7 +1,8 @@
-//! Writing runs of updates that come one by one and all have one seq, as those of a load do.
+//! Writing runs of updates that come one by one and all have one seq, as in a load.
 //!
-//! Entries are encoded as they come, as those of a uniform run while they are that. The first that differs moves them apart, once, to where
-//! those of a general run are. The run is the same as [`super::Plan`] makes of the same updates.
+//! Entries are encoded as they come, at first as those of a uniform run. The first update of another shape moves the
+//! entries apart, once, to their places in a general run. The run is the same as [`super::Plan`] makes of the same
+//! updates.
 
 use index::{Seq, Update};
 use space::PAGE;
@@ -13,10 +14,10 @@ use super::{ENTRY_FIXED, Identity, RUN_HEADER, RunSize, SHAPE, SLOT, Shape, shor
 pub(crate) struct OneSeqRun {
     seq: Seq,
     size: RunSize,
-    /// The entries, encoded, one behind the other.
+    /// The encoded entries, one behind the other.
     entries: Box<[u8; PAGE]>,
     used: usize,
-    /// Where each begins among them, in a general run.
+    /// Where each entry begins among `entries`, in a general run.
     starts: Vec<u16>,
 }
 
@@ -30,7 +31,7 @@ impl OneSeqRun {
         self.count() == 0
     }
 
-    /// Updates.
+    /// Number of updates.
     pub(crate) fn count(&self) -> usize {
         self.size.count()
     }
@@ -41,7 +42,7 @@ impl OneSeqRun {
         self.size.with(update).bytes()
     }
 
-    /// Adds an update with which the run is at most a page.
+    /// Adds an update; the run with the update must be at most a page.
     #[inline]
     pub(crate) fn push(&mut self, update: &Update<'_>) {
         debug_assert_eq!(update.seq, self.seq, "all have one seq");
@@ -56,11 +57,12 @@ impl OneSeqRun {
         self.size = size;
     }
 
-    /// Makes the entries, which are all of `shape`, those of a general run. With one more that is at most a page, so they fit.
+    /// Turns the entries, all of `shape`, into those of a general run. They fit, because the general run with one more
+    /// update is at most a page.
     #[cold]
     fn move_apart(&mut self, shape: Shape) {
         let (from, to) = (shape.bytes(), SHAPE + shape.bytes());
-        // From the last on, so that none is written over before it is moved.
+        // Last entry first, so that no entry is overwritten before its move.
         for index in (0..self.size.count()).rev() {
             self.entries.copy_within(index * from..(index + 1) * from, index * to + SHAPE);
             self.entries[index * to..index * to + SHAPE].copy_from_slice(&shape.encode());
@@ -69,13 +71,14 @@ impl OneSeqRun {
         self.starts.extend((0..self.size.count()).map(|index| short(index * to)));
     }
 
-    /// Writes the run to the beginning of `out`, which is a page, and zeros behind it; gives its bytes and its CRC. It is empty then.
+    /// Writes the run to the beginning of `out`, which is a page, and zeros behind the run; returns its bytes and its
+    /// CRC. `self` is then empty.
     pub(crate) fn finish(&mut self, identity: &Identity, position: u32, previous: u32, out: &mut [u8]) -> (usize, u32) {
         let plan = self.size.plan();
         let first = plan.entries_at();
         let (run, rest) = out.split_at_mut(plan.bytes);
         plan.encode_header(run);
-        // A uniform run has no slots, and none was noted.
+        // A uniform run has no slots, and its `starts` are empty.
         for (index, start) in self.starts.iter().enumerate() {
             let slot = RUN_HEADER + SLOT * index;
             run[slot..slot + SLOT].copy_from_slice(&(short(first) + start).to_le_bytes());

@@ -1,12 +1,13 @@
-//! Writing runs: how long one is, which updates fit, and its bytes.
+//! Writing runs: the length of a run, the updates that fit, and the encoding.
 //!
-//! 1. [`RunSize`] adds up updates one by one. As long as all have one shape their run is uniform; the first that differs makes it general,
-//!    and longer by what that takes for each of them.
-//! 2. [`Plan::fit`] takes updates while the run fits. Where the one that differs makes it too long, the run ends before it, uniform.
-//! 3. [`Plan::encode`] writes what was planned.
+//! 1. [`RunSize`] adds up updates one by one. The run is uniform as long as all updates have one shape. The first one
+//!    of another shape makes the run general, and every update then takes more bytes.
+//! 2. [`Plan::fit`] takes updates while the run fits. Where an update of another shape makes the run too long, the run
+//!    ends before that update and stays uniform.
+//! 3. [`Plan::encode`] writes the planned run.
 //!
-//! Invariant: a run with an update more is longer, and none is longer than the general run of its updates. So a page takes at
-//! least the updates that it would take if there were general runs only.
+//! Invariant: a run with one update more is longer, and no run is longer than the general run of its updates. So a page
+//! takes at least the updates that it would take if there were general runs only.
 
 use index::{Operation, Payload, Update};
 
@@ -15,30 +16,30 @@ use super::{
     short,
 };
 
-/// How many bytes hold `span`.
+/// The number of bytes that hold `span`.
 pub(super) const fn seq_width(span: u64) -> usize {
     (64 - span.leading_zeros() as usize).div_ceil(8)
 }
 
-/// How long a run of some updates is.
+/// The length of a run of some updates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunSize {
-    /// Keys and values.
+    /// Bytes of keys and values.
     data: usize,
     count: usize,
     base: u64,
     last: u64,
-    /// What all updates have in common, where they make a uniform run.
+    /// The shape of all updates, if they make a uniform run.
     pub(super) shape: Option<Shape>,
 }
 
 impl RunSize {
-    /// No update.
+    /// The size without updates.
     pub(crate) const fn new() -> Self {
         Self { data: 0, count: 0, base: u64::MAX, last: 0, shape: None }
     }
 
-    /// One more.
+    /// The size with one more update.
     #[inline]
     pub(crate) fn with(&self, update: &Update<'_>) -> Self {
         let shape = Shape::of(update);
@@ -56,7 +57,7 @@ impl RunSize {
         seq_width(self.last.saturating_sub(self.base))
     }
 
-    /// Updates.
+    /// Number of updates.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
@@ -71,22 +72,22 @@ impl RunSize {
         fixed + self.data + self.width() * self.count
     }
 
-    /// The run of these updates.
+    /// The plan of the run of these updates.
     pub(super) const fn plan(&self) -> Plan {
         Plan { count: self.count, bytes: self.bytes(), base: self.base, width: self.width(), shape: self.shape }
     }
 }
 
-/// A run to be written: which updates fit in `room` bytes from here on.
+/// A run to be written: the first updates, as many as fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Updates.
+    /// Number of updates.
     pub(crate) count: usize,
     /// Bytes of the run.
     pub(crate) bytes: usize,
     base: u64,
     width: usize,
-    /// What all entries have in common, in a uniform run.
+    /// The shape of all entries, in a uniform run.
     shape: Option<Shape>,
 }
 
@@ -104,7 +105,7 @@ impl Plan {
         (size.count > 0).then_some(size.plan())
     }
 
-    /// Writes the run over `out`, which is exactly as long as planned; gives its CRC.
+    /// Writes the run over `out`, which has exactly the planned length; returns the run's CRC.
     pub(crate) fn encode<'a>(
         &self, updates: impl Iterator<Item = Update<'a>>, identity: &Identity, position: u32, previous: u32,
         out: &mut [u8],
@@ -132,7 +133,7 @@ impl Plan {
         }
     }
 
-    /// Writes all before slots and entries, but not the CRC.
+    /// Writes everything before slots and entries, except the CRC.
     pub(super) fn encode_header(&self, out: &mut [u8]) {
         assert_eq!(out.len(), self.bytes, "a run is written where it was planned");
         out[..2].copy_from_slice(&short(self.bytes).to_le_bytes());
@@ -146,7 +147,7 @@ impl Plan {
     }
 }
 
-/// Writes an entry, of a uniform run where that has a `shape`, to `at`; gives where it ends.
+/// Writes an entry to `at`, in a uniform run if there is a `shape`; returns the entry's end.
 #[inline]
 pub(super) fn encode_entry(
     update: &Update<'_>, shape: Option<Shape>, delta: u64, width: usize, at: usize, out: &mut [u8],

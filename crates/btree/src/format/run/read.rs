@@ -1,8 +1,11 @@
 //! Reading runs: their headers, and their entries by number.
 //!
-//! Invariants: a header that was decoded is one that could be that of a run of its length: entries of a uniform run fill it exactly, and
-//! their key length and word are such as are written. What stands in a general run is checked as its entries are read. So no bytes whatever
-//! make a panic, and what is given lies within the run.
+//! Invariants:
+//!
+//! - A decoded header could be that of a run of its length. The entries of a uniform run fill the run exactly, and
+//!   their key length and word are possible ones.
+//! - The content of a general run is checked as its entries are read.
+//! - So no input causes a panic, and every returned range lies within the run.
 
 use std::ops::Range;
 
@@ -14,7 +17,7 @@ use super::{
 };
 use crate::format::{Damage, KEY_BYTES_MAX, u16_at, u32_at, u64_at};
 
-/// What a run's header says; its CRC was checked.
+/// The fields of a run's header. `decode` checks the shape, and `check` checks the CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunHeader {
     pub(crate) length: u16,
@@ -22,13 +25,13 @@ pub(crate) struct RunHeader {
     pub(crate) width: u8,
     pub(crate) count: u16,
     pub(crate) base: u64,
-    /// What all entries have in common, in a uniform run.
+    /// The shape of all entries, in a uniform run.
     shape: Option<Shape>,
 }
 
 impl RunHeader {
-    /// Decodes the header at the start of `bytes`, which is what may belong to the run: none where there is no run.
-    /// Its shape is checked, its CRC is not.
+    /// Decodes the header at the start of `bytes`, which end where the run must end at the latest. None where there is
+    /// no run. The run's shape is checked, its CRC is not.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Self>, Damage> {
         let missing = || Damage::new(0, "run header", "a whole header", "the end of the page");
         let length = u16_at(bytes, 0).ok_or_else(missing)?;
@@ -106,7 +109,7 @@ impl RunHeader {
     }
 }
 
-/// Where an entry is in its run. Key and value lie within the run, and the word is one of ours.
+/// Where an entry is in its run. Key and value lie within the run, and the word is a valid one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPlace {
     pub(crate) seq: u64,
@@ -118,23 +121,23 @@ pub(crate) struct EntryPlace {
 
 /// Some entries of a uniform run, one behind the other.
 pub(crate) struct Strip<'a> {
-    /// Where in the run the key of the first one is.
+    /// Offset of the first entry's key in the run.
     pub(crate) key_at: usize,
-    /// From one to the next.
+    /// Distance from one entry to the next.
     pub(crate) stride: usize,
     pub(crate) key_length: u16,
     /// Kind and length of each value, which follows the key.
     pub(crate) word: EntryWord,
-    /// Their bytes, each time from eight before the key on.
+    /// Bytes of the entries, each from eight bytes before the key on.
     bytes: &'a [u8],
     prefix: usize,
     base: u64,
-    /// Bits of the eight bytes before a key that are not of its seq.
+    /// How many bits of the eight bytes before a key are not of its seq.
     others: u32,
 }
 
 impl Strip<'_> {
-    /// The seq of each, and the eight bytes of its key behind the prefix.
+    /// The seq of each entry, and the eight bytes of its key behind the prefix.
     #[inline]
     pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
         let Self { prefix, base, others, .. } = *self;
@@ -149,9 +152,9 @@ impl Strip<'_> {
 /// The first eight bytes of each key of a uniform run, as numbers ([`index::head`]).
 #[derive(Clone, Copy)]
 pub(crate) struct Heads<'a> {
-    /// From the first key on.
+    /// Bytes from the first key on.
     keys: &'a [u8],
-    /// From one to the next.
+    /// Distance from one key to the next.
     stride: usize,
 }
 
@@ -171,7 +174,7 @@ pub(crate) struct Run<'a> {
     count: usize,
     width: usize,
     base: u64,
-    /// What all entries have in common, in a uniform run.
+    /// The shape of all entries, in a uniform run.
     shape: Option<Shape>,
 }
 
@@ -187,12 +190,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Entries.
+    /// Number of entries.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
 
-    /// The run.
+    /// The bytes of the run.
     pub(crate) const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -204,7 +207,7 @@ impl<'a> Run<'a> {
         Some((self.bytes.get(key_at.clone())?, Seq(self.seq_before(key_at.start)?)))
     }
 
-    /// Its first and its last key; none where it is malformed.
+    /// The first and the last key; none where the run is malformed.
     #[inline]
     pub(crate) fn ends(&self) -> Option<(&'a [u8], &'a [u8])> {
         Some((self.bytes.get(self.key_at(0)?)?, self.bytes.get(self.key_at(self.count - 1)?)?))
@@ -223,7 +226,7 @@ impl<'a> Run<'a> {
         Some(key_at..key_at + usize::from(key_length))
     }
 
-    /// The heads of all its keys, where they are as long and stand as far apart as one another.
+    /// The heads of all keys, if the run is uniform and its keys have at least eight bytes.
     #[inline]
     pub(crate) fn heads(&self) -> Option<Heads<'a>> {
         let shape = self.shape.filter(|shape| usize::from(shape.key_length) >= 8)?;
@@ -231,8 +234,9 @@ impl<'a> Run<'a> {
         Some(Heads { keys, stride: self.width + shape.bytes() })
     }
 
-    /// Some of its entries, at least one, if they are of one shape, and there are eight bytes in each of their keys behind the first `prefix`. None
-    /// too where they are so short, or their seqs so near the last one, that each has to be looked at with care; or where they expire.
+    /// A strip of some entries, at least one. The entries have one shape, and each key has eight bytes behind the first
+    /// `prefix`. There is no strip where each entry needs a check of its own: too short entries, seqs so near the
+    /// greatest seq that a sum could overflow, or entries that expire.
     #[inline]
     pub(crate) fn strip(&self, entries: Range<usize>, prefix: usize) -> Option<Strip<'a>> {
         let shape = self.shape?;
@@ -254,7 +258,7 @@ impl<'a> Run<'a> {
         Some(Update { key, seq: Seq(seq), operation: word.operation(self.bytes.get(value_at..)?)? })
     }
 
-    /// When the entry at `place` expires, whose word says that it does; none where the run is malformed.
+    /// The expiry of the entry at `place`, whose word says that there is one; none where the run is malformed.
     #[inline]
     pub(crate) fn expiry(&self, place: &EntryPlace) -> Option<Expiry> {
         let value_at = usize::from(place.key_at) + usize::from(place.key_length);
@@ -262,7 +266,7 @@ impl<'a> Run<'a> {
     }
 
     /// Where the entry at `index` is; none where the run is malformed.
-    // A scan asks for every entry: a call each time took as long as the rest of its loop.
+    // Inlined, because a scan asks for every entry: a call each time took as long as the rest of the scan's loop.
     #[inline(always)]
     pub(crate) fn place(&self, index: usize) -> Option<EntryPlace> {
         let (key_at, shape) = match self.shape {
@@ -294,10 +298,11 @@ impl<'a> Run<'a> {
         u16_at(self.bytes, RUN_HEADER + SLOT * index).map(usize::from)
     }
 
-    /// The seq that ends where its key begins.
+    /// The seq of the entry whose key begins at `key_at`. The seq ends there.
     #[inline]
     fn seq_before(&self, key_at: usize) -> Option<u64> {
-        // The last `width` of the eight bytes before the key. There are eight: the header is longer.
+        // The seq is in the last `width` of the eight bytes before the key. Eight bytes exist, because the header is
+        // longer.
         let eight = u64_at(self.bytes, key_at.checked_sub(8)?)?;
         let delta = if self.width == 0 { 0 } else { eight >> (64 - 8 * self.width) };
         self.base.checked_add(delta)

@@ -21,7 +21,7 @@ fn document(key: &[u8], seq: u64) -> Update<'_> {
     Update { key, seq: Seq(seq), operation: Operation::Put(Payload::Document(DOCUMENT), None) }
 }
 
-/// The same, until `expiry`.
+/// The same update, until `expiry`.
 fn until(update: Update<'_>, expiry: u64) -> Update<'_> {
     match update.operation {
         Operation::Put(payload, _) => Update { operation: Operation::Put(payload, Expiry::at(expiry)), ..update },
@@ -41,7 +41,7 @@ fn encode(updates: &[Update<'_>]) -> Vec<u8> {
     out
 }
 
-/// What is read of a run, one way and the other.
+/// The entries of a run, read through each of the reading functions.
 fn decode(run: &[u8]) -> Vec<Update<'_>> {
     let header = RunHeader::decode(run).expect("whole").expect("a run");
     header.check(run, &IDENTITY, 40, 7).expect("signed");
@@ -62,7 +62,7 @@ fn decode(run: &[u8]) -> Vec<Update<'_>> {
     (0..read.count()).map(entry).collect()
 }
 
-/// Bytes of the general run of some updates, and of the uniform one, worked out from what the document says.
+/// Bytes of the general run and of the uniform run of some updates, computed from the documented format.
 fn lengths(updates: &[Update<'_>]) -> (usize, usize) {
     let span = |seqs: &mut dyn Iterator<Item = u64>| {
         let (least, most) = seqs.fold((u64::MAX, 0), |(least, most), seq| (least.min(seq), most.max(seq)));
@@ -152,7 +152,7 @@ fn an_entry_of_fixed_size_takes_what_it_holds() {
     let loaded: Vec<_> = keys.iter().map(|key| put(key, 77, b"8 bytes.")).collect();
     let plan = Plan::fit(loaded.iter().copied(), PAGE).expect("some fit");
     assert_eq!((plan.count, plan.bytes), ((PAGE - 22) / 16, 22 + 254 * 16));
-    // Each of its own commit.
+    // Each update of a commit of its own.
     let grown: Vec<_> = (0..).zip(&keys).map(|(seq, key)| put(key, seq, b"8 bytes.")).collect();
     assert_eq!(Plan::fit(grown.iter().copied(), PAGE).expect("some fit").count, (PAGE - 22) / 17);
 }
@@ -165,7 +165,8 @@ fn an_entry_of_another_shape_makes_a_run_general_or_ends_it() {
         let updates: Vec<_> = keys.iter().enumerate().map(update).collect();
         let updates = || updates.iter().map(|(key, value)| put(key, 3, &[7; PAGE][..*value]));
         let plan = Plan::fit(updates(), PAGE).expect("some fit");
-        // 185 entries of 22 bytes fit a general run, one of which may be a byte longer; 254 of 16 a uniform one.
+        // A general run holds 185 entries of 22 bytes, one of which may be a byte longer; a uniform run holds 254 of 16
+        // bytes.
         let expected = match odd {
             0..185 => 185,
             185..254 => odd,
@@ -180,7 +181,7 @@ fn an_entry_of_another_shape_makes_a_run_general_or_ends_it() {
 
 #[test]
 fn no_page_holds_more_entries_than_a_pointer_counts_on() {
-    // Keys without values, as many on a page as there can be: of three bytes, of four, and of two with a seq each.
+    // As many keys without values as a page can hold: of three bytes, of four, and of two with a seq each.
     let of = |count: u32, bytes: usize, step: u64| {
         let keys: Vec<_> = (0..count).map(u32::to_be_bytes).collect();
         let updates = keys.iter().zip(0..).map(|(key, seq)| put(&key[4 - bytes..], step * seq, b""));
@@ -209,7 +210,7 @@ fn a_run_that_grew_update_by_update_is_the_same_run() {
     }
 }
 
-/// Adds updates to an empty run, which is then the run that they make together.
+/// Adds updates to an empty run, and checks that the result is the run that they make together.
 fn grow(run: &mut OneSeqRun, updates: &[Update<'_>]) {
     let mut page = vec![7; PAGE];
     for (index, update) in updates.iter().enumerate() {
@@ -288,7 +289,7 @@ fn impossible_headers_of_uniform_runs_are_damage() {
     assert_eq!(damage(20, &0x1006_u16.to_le_bytes()), entries);
     assert_eq!(damage(20, &0x2000_u16.to_le_bytes()), entries);
     assert_eq!(damage(20, &0x4005_u16.to_le_bytes()), entries);
-    // One byte less of it, in a run that says so, and in a page that ends.
+    // A run that is a byte shorter: by its own length, and by the end of the page.
     assert_eq!(damage(0, &[good[0] - 1]), entries);
     for length in 2..good.len() {
         RunHeader::decode(&good[..length]).expect_err("cut");
@@ -309,10 +310,11 @@ fn a_plan_takes_what_fits() {
     assert_eq!([0, 1, 255, 256, u64::MAX].map(seq_width), [0, 1, 1, 2, 8]);
 }
 
-/// Key, seq, and value if it is no tombstone.
+/// Key, seq, and the value unless the entry is a tombstone.
 type Owned = (Vec<u8>, u64, Option<Vec<u8>>);
 
-/// Updates by key and seq, most of them of one shape: its key and value length, then whether each update is odd, and how.
+/// Updates by key and seq, most of them of one shape. The shape is a key length and a value length. Each update is odd
+/// or not, and an odd one has lengths of its own or is a delete.
 fn any_updates() -> impl Strategy<Value = Vec<Owned>> {
     let of_shape = |(key_bytes, value_bytes, odd_share, seqs): (usize, usize, f64, u64)| {
         let odd = (prop::bool::weighted(odd_share), 1..40_usize, 0..60_usize, any::<bool>());
@@ -367,7 +369,7 @@ proptest! {
             prop_assert_eq!(run[6], if uniform { TYPE_UNIFORM } else { TYPE_GENERAL });
             let (general_bytes, uniform_bytes) = lengths(taken);
             prop_assert_eq!(plan.bytes, if uniform { uniform_bytes } else { general_bytes });
-            // It ends where one more does not fit, and never before a general run would.
+            // The run ends where one more update does not fit, and never before a general run would.
             if let Some(next) = left.first() {
                 let longer = &rest[..taken.len() + 1];
                 let size = longer.iter().fold(RunSize::new(), |size, update| size.with(update));
@@ -411,7 +413,7 @@ proptest! {
             bytes[1] = 0;
         }
         read_all(&bytes);
-        // A uniform run whose length is right, however wrong the rest of it may be.
+        // A uniform run of the right length with arbitrary other bytes.
         if bytes.len() > 26 && kind == TYPE_UNIFORM {
             let kind = if bytes[19] % 2 == 0 { KIND_INLINE } else { KIND_INLINE_EXPIRING };
             let shape = Shape { key_length: u16::from(bytes[18] % 9), word: EntryWord(kind << LENGTH_BITS | u16::from(bytes[20] % 9)) };
@@ -442,7 +444,7 @@ proptest! {
     }
 }
 
-/// Reads whatever may be a run at the start of `bytes`; whether there is one.
+/// Reads everything that may be a run at the start of `bytes`; returns whether there is one.
 fn read_all(bytes: &[u8]) -> bool {
     let Ok(Some(header)) = RunHeader::decode(bytes) else { return false };
     let run = &bytes[..usize::from(header.length)];
@@ -451,7 +453,7 @@ fn read_all(bytes: &[u8]) -> bool {
     for index in 0..run.count() {
         let (key, entry, place) = (run.key(index), run.entry(index), run.place(index));
         assert!(entry.is_none() || key == entry.map(|entry| (entry.key, entry.seq)));
-        // One whose expiry is 0 is where it says, and malformed.
+        // An entry whose expiry is 0 has a place, and is malformed.
         let is_whole = place.is_some_and(|place| !place.word.expires() || run.expiry(&place).is_some());
         assert_eq!(entry.is_some(), is_whole);
     }
@@ -465,7 +467,7 @@ fn read_all(bytes: &[u8]) -> bool {
     true
 }
 
-/// A strip, where there is one, has the same entries as the run.
+/// A strip, if there is one, has the same entries as the run.
 fn check_strip(run: &Run<'_>, entries: Range<usize>, prefix: usize) {
     let Some(strip) = run.strip(entries.clone(), prefix) else { return };
     assert_eq!(strip.entries().len(), entries.len());

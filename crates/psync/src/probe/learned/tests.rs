@@ -1,4 +1,4 @@
-//! What is learned of a simulated device, whose times are known, on its own clock; and of times that are made up.
+//! Learning from a simulated device, whose times are known, on its own clock; and from made-up times.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{Buffer, File, OpenOptions, Request};
 
 const FILE_PAGES: usize = 4096;
 
-/// Slower than the ordinary drive when it is alone, and faster in batches; large requests cost more.
+/// A device that is slower alone than the ordinary drive, and faster in batches; large requests cost more.
 fn device() -> DeviceProfile {
     let mut device = DeviceProfile::default();
     for read in &mut device.reads {
@@ -120,7 +120,7 @@ fn streams_show_what_batches_do() {
         }
         assert!(stream.all(|completion| completion.result.is_ok()));
     }
-    // One that never ends, whose consumer rests now and then.
+    // A stream that never ends, whose consumer rests now and then.
     let mut stream = psync.stream(64);
     (0..64).for_each(|place| stream.push(request(file, RequestKind::Read, 2, place)));
     for place in 0..STRETCHES * 256 {
@@ -146,7 +146,7 @@ fn a_slow_consumer_is_counted_and_its_device_is_not_judged() {
     let mut stream = psync.stream(64);
     (0..64).for_each(|place| stream.push(request(file, RequestKind::Read, 1, place)));
     for place in 0..STRETCHES * 256 {
-        // The device is done long before it is asked again, but for a part of the time.
+        // The device is done long before the next call, but for a part of the time.
         if !(8000..20_000).contains(&(place % 30_000)) {
             disk.pass(Duration::from_millis(20));
         }
@@ -165,7 +165,7 @@ fn nothing_is_timed_beside_requests_of_others() {
     let mut stream = psync.stream(64);
     (0..64).for_each(|place| stream.push(request(file, RequestKind::Read, 1, place)));
     stream.submit();
-    // The device is through with them soon, but nobody takes them.
+    // The device soon finishes them, but nobody takes them.
     run(&served, RequestKind::Read, 1, 1, ENOUGH);
     run(&served, RequestKind::Read, 1, 64, ENOUGH);
     assert!(psync.learner().times.all().is_empty());
@@ -232,7 +232,7 @@ fn a_disk_without_a_clock_teaches_nothing() {
     assert!(psync.learner().times.all().is_empty());
 }
 
-/// Notes timings in so many minutes in turn.
+/// Notes timings in this many minutes in turn.
 fn note_in(
     times: &RequestTimes, minutes: u32, kind: RequestKind, pages: usize, depth: usize, each_us: f64, timings: u32,
 ) {
