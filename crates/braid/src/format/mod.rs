@@ -48,7 +48,9 @@ pub(crate) use self::flush_end::{FlushEnd, FlushEndPiece};
 pub(crate) use self::history::{Restored, RetainedHeader, RollBack, SetHistory};
 pub(crate) use self::image::{IMAGE_MAGIC, Image, TableImage};
 pub use self::settings::TableSettings;
-pub(crate) use self::superblock::{ImagePlace, SLOT_BYTES, SlotError, Superblock, seal_slot};
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::superblock::seal_slot;
+pub(crate) use self::superblock::{ImagePlace, SLOT_BYTES, SlotError, Superblock};
 pub(crate) use self::table::{CreateTable, decode_table, encode_table};
 
 /// Version of everything in a database directory. A newer version is refused; an older one is read while it is
