@@ -13,7 +13,7 @@ STRUCTURE ?= append
 PEERS ?=
 ROCKSDB_ARCHIVE ?= $(wildcard ../shared/lib/librocksdb.a.xz)
 
-.PHONY: run test memory models check format bench crash property histories fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
+.PHONY: run test memory models check columns format bench crash property histories fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -35,8 +35,8 @@ memory: toolchain
 models: toolchain
 	$(CARGO) test --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle --lib models::
 
-## check: format, locked versions, lints with warnings denied, documentation
-check: toolchain
+## check: format, columns, locked versions, lints with warnings denied, documentation
+check: toolchain columns
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) metadata --manifest-path fuzz/Cargo.toml --locked --format-version 1 >/dev/null
@@ -45,6 +45,11 @@ check: toolchain
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --all-targets --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+## columns: no comment, and no line of the pages about the inside, is over 120 columns
+columns:
+	@! { git ls-files '*.rs' | LC_ALL=C.UTF-8 xargs grep -HnP '^(?=.{121}) *//'; \
+		git ls-files ARCHITECTURE.md 'docs/internals/*.md' | LC_ALL=C.UTF-8 xargs grep -HnP '^.{121}'; } | grep .
 
 ## format: lay the sources out
 format:

@@ -1,4 +1,5 @@
-//! Where RocksDB comes as an archive that was built before (`ROCKSDB_LIB_DIR`), its package does not say that it needs liburing.
+//! Links liburing where RocksDB comes as a prebuilt archive (`ROCKSDB_LIB_DIR`), because its package does not declare
+//! that dependency.
 
 fn main() {
     println!("cargo::rerun-if-env-changed=ROCKSDB_LIB_DIR");

@@ -1,7 +1,7 @@
 //! A child process for a job: started, waited for, and heard.
 //!
-//! Invariant: whatever a child does, the parent goes on: one that is killed, crashes, prints something else, or does
-//! not end in time is a failure with a sentence.
+//! Invariant: the parent survives every child. A child that is killed, crashes, prints something else, or does not end
+//! in time is a failure with a sentence.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,24 +13,24 @@ use crate::job::{Answer, Job, Task};
 use crate::work::{Figure, Metric};
 use bench::cgroup::Group;
 
-/// Between two looks at whether it has ended.
+/// Interval between two checks for the child's end.
 const TICK: Duration = Duration::from_millis(5);
-/// Most bytes that are kept of what it prints.
+/// Most bytes kept of the child's output.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
-/// Letters of what it said last that are shown where it failed.
+/// Letters of the child's last output that are shown after a failure.
 const LAST_WORDS: usize = 300;
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
     Figures(Vec<Figure>),
-    /// Why there are none.
+    /// The reason why there are no figures.
     Failed(String),
 }
 
 /// Does a job in a process of its own, in a group with so many bytes of memory where a limit is given.
 ///
-/// A group that cannot be made is not the end: the answer says so, and the job is done without.
+/// Where no group can be made, the job is done without one, and the answer says so.
 pub(crate) fn run(task: Task, limit_bytes: Option<u64>, time_out: Duration) -> (Outcome, Option<String>) {
     let group = limit_bytes.map(Group::create);
     let (group, without) = match group {
@@ -55,7 +55,7 @@ pub(crate) fn run(task: Task, limit_bytes: Option<u64>, time_out: Duration) -> (
 }
 
 struct Ended {
-    /// None: it did not end in time.
+    /// None when the process did not end in time.
     status: Option<ExitStatus>,
     output: String,
     errors: String,
@@ -76,7 +76,7 @@ fn listen(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String
     thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // What cannot be read is as if it had not been said, and what is too much is not kept.
+            // Unreadable output counts as unsaid, and output above the bound is dropped.
             let _ = pipe.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
             let _ = std::io::copy(&mut pipe, &mut std::io::sink());
         }

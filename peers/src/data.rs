@@ -1,11 +1,11 @@
 //! Records as functions of their number.
 //!
-//! 1. The keys are those of `bench::keys`: they sort as their indexes do, and say whether they are whole. Record `n`
-//!    has the index `4n`, so that between any two records there are indexes that nobody loads: of [`absent`] keys,
-//!    and of those that a workload [`inserted`].
-//! 2. The values are those of `bench::values`: a value says by itself whether it is one of its record's, whole.
+//! 1. The keys are those of `bench::keys`: they sort as their indexes do, and tell whether they are whole. Record `n`
+//!    has the index `4n`, so between any two records there are indexes that are never loaded: those of [`absent`] keys,
+//!    and those that a workload [`inserted`].
+//! 2. The values are those of `bench::values`: a value alone tells whether it is a whole value of its record.
 //!
-//! Invariant: whatever a store shows is looked at in every byte; what is wrong is an error, never a rate.
+//! Invariant: every byte that a store shows is checked; a wrong byte is an error, never a rate.
 
 use bench::{keys, values};
 
@@ -19,7 +19,7 @@ const STEP: u64 = 4;
 /// A key.
 pub(crate) type Key = [u8; KEY_BYTES];
 
-/// A key and its value, as a store is given them.
+/// A key and its value, as given to a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) key: Key,
@@ -27,7 +27,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Makes this the record of that index, with one of its values: that of `nonce`.
+    /// Makes this the record of the index, with the value that `nonce` names.
     pub(crate) fn become_index(&mut self, index: u64, nonce: u64, value_bytes: usize) {
         keys::write(index, &mut self.key);
         self.value.resize(value_bytes, 0);
@@ -40,12 +40,12 @@ pub(crate) const fn loaded(record: u64) -> u64 {
     record * STEP
 }
 
-/// An index behind a record that nothing ever puts.
+/// An index behind a record at which nothing is ever put.
 pub(crate) const fn absent(record: u64) -> u64 {
     record * STEP + 2
 }
 
-/// The index of a record that a workload inserts behind a loaded one.
+/// The index at which a workload inserts a record behind a loaded one.
 pub(crate) const fn inserted(record: u64) -> u64 {
     record * STEP + 1
 }
@@ -57,12 +57,12 @@ pub(crate) fn key(index: u64) -> Key {
     key
 }
 
-/// Whether a value is one of an index, whole.
+/// Whether a value is a whole value of the index.
 pub(crate) fn is_right(index: u64, value: &[u8], value_bytes: usize) -> bool {
     value.len() == value_bytes && values::is_right(index, value)
 }
 
-/// An error where a value is not one of its record's, or is not there.
+/// An error where a value is missing or not one of its record.
 pub(crate) fn check(index: u64, value: Option<&[u8]>, value_bytes: usize) -> Result<()> {
     match value {
         Some(value) if is_right(index, value, value_bytes) => Ok(()),
@@ -71,7 +71,7 @@ pub(crate) fn check(index: u64, value: Option<&[u8]>, value_bytes: usize) -> Res
     }
 }
 
-/// Looks at what a scan shows: keys rise, no loaded record is left out, values are right.
+/// Checks the pairs of a scan: keys rise, no loaded record is left out, values are right.
 #[derive(Debug)]
 pub(crate) struct ScanCheck {
     value_bytes: usize,
@@ -83,12 +83,12 @@ pub(crate) struct ScanCheck {
 }
 
 impl ScanCheck {
-    /// Of a scan that begins at loaded record `first`.
+    /// A check of a scan that begins at loaded record `first`.
     pub(crate) const fn new(first: u64, value_bytes: usize) -> Self {
         Self { value_bytes, next: loaded(first), last: None, records: 0, wrong: None }
     }
 
-    /// A pair that it shows.
+    /// Checks the next pair of the scan.
     pub(crate) fn see(&mut self, key: &[u8], value: &[u8]) {
         if self.wrong.is_none()
             && let Err(wrong) = self.look(key, value)
@@ -116,7 +116,7 @@ impl ScanCheck {
         Err(format!("a scan shows {} bytes for index {index} that nobody wrote", value.len()))
     }
 
-    /// Loaded records that it has shown. An error where anything was wrong.
+    /// Loaded records that the scan has shown. An error where anything was wrong.
     pub(crate) fn records(self) -> Result<u64> {
         match self.wrong {
             Some(wrong) => Err(Error::Wrong(wrong)),

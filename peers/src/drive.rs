@@ -1,13 +1,13 @@
-//! Threads that work for a time, and what of it counts.
+//! Threads that work for a time, and the part of their work that counts.
 //!
-//! 1. Each thread does one operation after another and counts them in a counter of its own, on a cache line of its own.
-//! 2. Nobody's counter is looked at but twice: after the warm-up and at the end of the time. What lies between
-//!    counts, so that threads that start or end late change nothing.
+//! 1. Each thread does one operation after another and counts them in its own counter, on a cache line of its own.
+//! 2. The counters are read only twice: after the warm-up and at the end of the time. The operations in between count,
+//!    so threads that start or end late change nothing.
 //!
-//! Where nothing has ended when the time is over, it goes on until something has, for a bounded time: a slow store
-//! has a low rate, not none.
+//! Where no operation has ended when the time is over, the measurement goes on until one has, for a bounded time,
+//! because a slow store has a low rate, not none.
 //!
-//! Invariants: a thread that fails stops all of them; a time in which nothing was done is an error, not a rate.
+//! Invariants: a thread that fails stops all of them; a time without any operation is an error, not a rate.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -18,21 +18,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// Between two looks at whether a thread has failed.
+/// Interval between two checks for a failed thread.
 const TICK: Duration = Duration::from_millis(20);
-/// So long is waited for a first operation when the time is over.
+/// The longest wait for a first operation after the time is over.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a sample takes.
+/// The durations of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Pace {
-    /// Before anything counts.
+    /// The time before anything counts.
     pub(crate) warm_up: Duration,
-    /// While it counts.
+    /// The time that counts.
     pub(crate) time: Duration,
 }
 
-/// What was done in the time that counts.
+/// The work done in the time that counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measured {
     pub(crate) operations: u64,
@@ -47,12 +47,12 @@ impl Measured {
     }
 }
 
-/// Two lines, because processors fetch them in pairs.
+/// Aligned to two cache lines, because processors fetch them in pairs.
 #[repr(align(128))]
 #[derive(Default)]
 struct Counter(AtomicU64);
 
-/// What a thread knows of the others.
+/// The state that a thread shares with the others.
 pub(crate) struct Worker<'a> {
     counter: &'a Counter,
     stop: &'a AtomicBool,
@@ -65,10 +65,10 @@ impl Worker<'_> {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Counts operations that are done.
+    /// Counts completed operations.
     #[inline]
     pub(crate) fn done(&self, operations: u64) {
-        // This thread alone writes it.
+        // Only this thread writes the counter.
         self.counter.0.store(self.counter.0.load(Ordering::Relaxed) + operations, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong in a measurement.
+//! The errors of a measurement.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -6,26 +6,26 @@ use std::path::{Path, PathBuf};
 /// Result of this crate.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// An error of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// A store refused or failed; in its own words.
+    /// A store refused or failed; the text is the store's own.
     #[error("{0}")]
     Store(String),
     /// A store answered wrongly.
     #[error("wrong answer: {0}")]
     Wrong(String),
-    /// A file or directory outside the stores.
+    /// An operation on a file or directory outside the stores failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// Its file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It cannot be measured as asked.
+    /// The measurement cannot be made as asked.
     #[error("{0}")]
     Invalid(String),
 }

@@ -1,7 +1,7 @@
-//! What a child process is asked to do, and what it answers.
+//! The job given to a child process, and the child's answer.
 //!
-//! A child measures one row of one store: it puts itself into its group, carries the work out, and prints one line
-//! of JSON. It goes with its parent, so that nothing is left of a run that is killed.
+//! A child measures one row of one store: the process joins its group, carries the work out, and prints one line of
+//! JSON. A child dies with its parent, so that nothing remains of a run that is killed.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::store::{self, Memory};
 use crate::work::{self, DeviceLimit, Figure, Place, Work};
 
-/// What is to be done.
+/// The job of a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// The file that it writes itself into, where there is a limit.
+    /// The file that the child writes itself into, where memory is limited.
     pub(crate) group: Option<PathBuf>,
     pub(crate) task: Task,
 }
@@ -40,7 +40,7 @@ pub(crate) enum Task {
     Device { file: PathBuf, limit: DeviceLimit, time: Duration },
 }
 
-/// What a child says.
+/// The answer of a child.
 pub(crate) type Answer = std::result::Result<Vec<Figure>, String>;
 
 /// Does a job in this process and prints the answer.

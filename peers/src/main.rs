@@ -1,7 +1,10 @@
 //! Braid beside RocksDB, LMDB, redb and fjall, on the same work with the same memory.
 //!
-//! `peers run` measures and reports; `peers report` makes the report of samples that are there; `peers job` is what
-//! a run starts for each sample. `make peers` builds it and runs all of it.
+//! - `peers run` measures and reports;
+//! - `peers report` makes the report from existing samples;
+//! - `peers job` is the process that a run starts for each sample.
+//!
+//! `make peers` builds the program and runs all of this.
 
 mod child;
 mod data;

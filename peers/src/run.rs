@@ -1,13 +1,12 @@
 //! A run: rounds of rows of stores, in turns.
 //!
-//! 1. For each round and each row every store has its turn, beginning with another store in each round, so that what
-//!    the machine does meanwhile hits all of them. Where a row has a limit of the device beside it, that is measured
-//!    before each store.
-//! 2. A database is filled once a round, by its own `fill-random` or `1kib-fill`, and read by the rows behind, those
-//!    that change it last. Its pages are dropped from the operating system's cache before each row.
-//! 3. Each sample is written down when it is there ([`crate::sample`]), with what failed in place of a figure.
+//! 1. In each round and each row every store has its turn. Each round begins with another store, so that disturbances
+//!    of the machine hit all stores. A row's device limit, if any, is measured before each store.
+//! 2. A database is filled once a round, by its own `fill-random` or `1kib-fill`, and read by the later rows; those
+//!    that change the database come last. Its pages are dropped from the operating system's cache before each row.
+//! 3. Each sample is written down as soon as it exists ([`crate::sample`]); a failure takes the place of a figure.
 //!
-//! Left to others: what a row does ([`crate::work`]), its process ([`crate::child`]), and the report
+//! Left to others: the work of a row ([`crate::work`]), its process ([`crate::child`]), and the report
 //! ([`crate::report`]).
 
 use std::fs;
@@ -26,18 +25,18 @@ use crate::sample::{DEVICE, Sample, Samples};
 use crate::store::{CONTESTANTS, Contestant, contestant};
 use crate::work::{self, Figure, Metric, Set, Work};
 
-/// Longest that a job may take.
+/// The longest time of a job.
 const TIME_OUT: Duration = Duration::from_secs(900);
-/// Of a sample's time, what a limit of the device gets.
+/// Divisor of a sample's time that gives the time of measuring a device limit.
 const DEVICE_PART: u32 = 8;
-/// Bytes of a process that reads, besides its cache and its write buffer.
+/// Bytes of a reading process besides its cache and its write buffer.
 const PROCESS_BYTES: u64 = 32 << 20;
-/// But not less than this, or all of a sample's time where that is shorter.
+/// Least time of measuring a device limit, or all of a sample's time where that is shorter.
 const DEVICE_TIME: Duration = Duration::from_millis(250);
-/// Least bytes of the file that the device is measured on.
+/// Least bytes of the file on which the device is measured.
 const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
-/// Sizes of a run: what makes two samples comparable.
+/// Sizes of a run. Samples are comparable only with equal sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     /// Records with small values.
@@ -45,7 +44,7 @@ pub(crate) struct Sizes {
     pub(crate) rounds: usize,
     pub(crate) cache_bytes: u64,
     pub(crate) write_buffer_bytes: u64,
-    /// Of the group of a process that reads.
+    /// Memory of the group of a reading process.
     pub(crate) limit_bytes: u64,
     pub(crate) pace: Pace,
 }
@@ -54,8 +53,8 @@ impl Sizes {
     /// Records of the whole measurement.
     pub(crate) const RECORDS: u64 = 3_000_000;
 
-    /// Sizes for so many records: cache and write buffer are in proportion to them, and what a process has besides
-    /// is not.
+    /// Sizes for so many records. Cache and write buffer are in proportion to the records; the other memory of a
+    /// process is not.
     pub(crate) fn of(records: u64, rounds: usize, pace: Pace) -> Self {
         let part = |bytes: u64, least: u64| {
             let part = u128::from(bytes) * u128::from(records) / u128::from(Self::RECORDS);
@@ -75,7 +74,7 @@ impl Sizes {
         out.join("sizes.json")
     }
 
-    /// Those of the run whose results are in a directory.
+    /// The sizes of the run whose results are in a directory.
     pub(crate) fn read(out: &Path) -> Result<Self> {
         let path = Self::path(out);
         let text = fs::read(&path).map_err(Error::io("reading", &path))?;
@@ -89,35 +88,35 @@ impl Sizes {
     }
 }
 
-/// What to measure, and where.
+/// The rows and stores to measure, and the directories.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) sizes: Sizes,
-    /// Names of rows, or what they begin with; all, if there is none.
+    /// Names of rows, or prefixes of names; all rows if empty.
     pub(crate) rows: Vec<String>,
-    /// Names of stores; all, if there is none.
+    /// Names of stores; all if empty.
     pub(crate) stores: Vec<String>,
     pub(crate) out: PathBuf,
     pub(crate) data: PathBuf,
-    /// Goes on with the samples that are there.
+    /// Continues with existing samples.
     pub(crate) resume: bool,
-    /// Takes databases that an earlier run kept.
+    /// Takes the databases that an earlier run kept.
     pub(crate) reuse: bool,
-    /// Leaves the databases where they are.
+    /// Leaves the databases in place.
     pub(crate) keep: bool,
-    /// Begins nothing new after so long.
+    /// Begins nothing new after this time.
     pub(crate) stop_after: Option<Duration>,
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Complete,
-    /// Its time was over before.
+    /// The time was over before all was measured.
     Stopped,
 }
 
-/// Measures, and writes samples down.
+/// Measures, and writes the samples down.
 pub(crate) fn run(options: &Options) -> Result<Ending> {
     let begun = Instant::now();
     let (rows, stores) = (chosen_rows(&options.rows)?, chosen_stores(&options.stores)?);
@@ -200,7 +199,7 @@ impl Run<'_> {
         self.note(round, &work.name(), store.name, outcome, without)
     }
 
-    /// Work on an empty directory; the database of a fill in random order stays.
+    /// Work in an empty directory; the database of a fill in random order stays.
     fn fill_or_make(&mut self, round: usize, work: Work, store: &Contestant) -> Result<()> {
         self.device(round, work)?;
         let directory = self.directory(store, work);
@@ -214,7 +213,7 @@ impl Run<'_> {
             _ => work::clear(&directory)?,
         }
         if self.samples.has(round, &work.name(), store.name) {
-            // It was measured in a part of this run whose database is gone.
+            // The row was measured in an earlier part of this run, whose database is gone.
             return Ok(());
         }
         self.note(round, &work.name(), store.name, outcome, without)
@@ -270,13 +269,13 @@ impl Run<'_> {
         self.samples.add(samples)
     }
 
-    /// Where a database is. Those of rows that leave none share a place.
+    /// Directory of a database. Rows that leave no database share one directory.
     fn directory(&self, store: &Contestant, work: Work) -> PathBuf {
         let name = work.database().map_or("other", Set::directory);
         self.options.data.join(store.name).join(name)
     }
 
-    /// Says of a database that it is whole, and for which round.
+    /// The file that marks a database as whole, and names its round.
     fn mark_path(&self, store: &Contestant, set: Set) -> PathBuf {
         self.options.data.join(store.name).join(format!("{}.ready", set.directory()))
     }

@@ -1,6 +1,6 @@
-//! Samples: a file with every one of them, and what is made of those of a cell.
+//! Samples: a file with every sample, and the summary of each cell.
 //!
-//! A line is appended as soon as its job has ended, so that a run that is stopped can go on where it was.
+//! A line is appended as soon as its job has ended, so that a stopped run can continue at that point.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use crate::work::Metric;
 pub(crate) struct Sample {
     pub(crate) round: usize,
     pub(crate) row: String,
-    /// A store, or [`DEVICE`].
+    /// The name of a store, or [`DEVICE`].
     pub(crate) store: String,
     /// Name of the metric; empty where the job failed.
     pub(crate) metric: String,
     pub(crate) value: Option<f64>,
-    /// Why there is no figure.
+    /// The reason why there is no figure.
     pub(crate) failure: String,
-    /// Why a limit of memory that was wanted is not there.
+    /// The reason why a wanted limit of memory is missing.
     pub(crate) unlimited: String,
 }
 
-/// In the place of a store's name: the device itself.
+/// Stands for the device itself, in place of a store's name.
 pub(crate) const DEVICE: &str = "device";
 
 /// The file of samples.
@@ -36,7 +36,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Those of an earlier part of the run, or none.
+    /// The samples of an earlier part of the run, or none.
     pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self> {
         let mut samples = Self { path: path.to_owned(), all: Vec::new() };
         if goes_on && path.exists() {
@@ -47,12 +47,12 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Whether a job has ended before.
+    /// Whether a job has already ended.
     pub(crate) fn has(&self, round: usize, row: &str, store: &str) -> bool {
         self.all.iter().any(|sample| sample.round == round && sample.row == row && sample.store == store)
     }
 
-    /// Adds those of a job.
+    /// Adds the samples of a job.
     pub(crate) fn add(&mut self, samples: Vec<Sample>) -> Result<()> {
         let file = OpenOptions::new().append(true).open(&self.path).map_err(Error::io("opening", &self.path))?;
         let mut writer = csv::WriterBuilder::new().has_headers(self.all.is_empty()).from_writer(file);
@@ -72,19 +72,19 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Sample>> {
     reader.deserialize().collect::<std::result::Result<_, _>>().map_err(failed)
 }
 
-/// What the samples of a cell come to.
+/// The summary of a cell's samples.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
     /// Nothing was measured.
     Empty,
-    /// At least one round has a figure; failures of others are told too.
+    /// At least one round has a figure; the failures of other rounds are listed too.
     Figures { median: f64, least: f64, most: f64, rounds: usize, failure: Option<String> },
     /// Every round failed.
     Failed(String),
 }
 
 impl Cell {
-    /// Of a store and a metric in a row.
+    /// The samples of one store and metric in a row.
     pub(crate) fn of(samples: &[Sample], row: &str, store: &str, metric: Metric) -> Self {
         let own = || samples.iter().filter(|sample| sample.row == row && sample.store == store);
         let values: Vec<f64> =

@@ -1,5 +1,5 @@
-//! The whole program on a few records: every store carries out every row, everything that it reads is right, and the
-//! report has it.
+//! The whole program on a few records: every store carries out every row, every value read is right, and the report
+//! shows all rows.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn a_run_that_is_stopped_goes_on() {
     assert!(run(out, &[&chosen[..], &["--resume", "--keep"]].concat()).status.success());
     let first = samples(out);
     assert_eq!(first.iter().filter(|sample| &sample[1] == "scan-100" && &sample[3] == "per_second").count(), 2);
-    // All of it is there: nothing is measured again.
+    // All samples exist: nothing is measured again.
     assert!(run(out, &[&chosen[..], &["--resume", "--keep"]].concat()).status.success());
     assert_eq!(samples(out), first);
     let other = peers(&["run", "--records", "2000", "--resume"], out);

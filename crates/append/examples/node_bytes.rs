@@ -1,5 +1,7 @@
-//! Bytes of nodes for URLs of about 100 bytes, by the length of chunks, beside a plain B+-tree of the same nodes: one whose chunks are longer
-//! than any key, so that it has no trie. Loaded in order in one batch, and then updated at random in batches. Numbers, and pairs of numbers, show
+//! Bytes of nodes for URLs of about 100 bytes, by the length of chunks, beside a plain B+-tree of the same nodes: one
+//! whose chunks are longer
+//! than any key, so that it has no trie. Loaded in order in one batch, and then updated at random in batches. Numbers,
+//! and pairs of numbers, show
 //! what keys cost that have little to share.
 //!
 //! `cargo run --release -p braid-append --example node_bytes`

@@ -41,7 +41,8 @@ fn a_trie_is_as_deep_as_keys_are_long_whichever_come_first() {
     fill(&rising.iter().rev().copied().collect::<Vec<_>>());
 }
 
-/// Each key leaves another chunk of what a B+-tree skips, so that all of it comes apart at once; on a stack that is smaller than most.
+/// Each key leaves another chunk of what a B+-tree skips, so that all of it comes apart at once; on a stack that is
+/// smaller than most.
 #[test]
 fn a_batch_may_leave_what_is_skipped_at_every_chunk() {
     let run = || {

@@ -122,7 +122,8 @@ fn a_trie_made_anew_has_what_it_had_and_nothing_that_nobody_sees() {
     assert_eq!(home.pairs(6), before);
 }
 
-/// A batch that comes to a leaf looks at the keys that it changes. What has expired beside them has not been looked at by anybody.
+/// A batch that comes to a leaf looks at the keys that it changes. What has expired beside them has not been looked at
+/// by anybody.
 #[test]
 fn leaves_stay_due_when_batches_come_to_them() {
     let mut home = home();

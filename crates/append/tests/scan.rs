@@ -139,7 +139,8 @@ fn scattered(cache_bytes: u64) -> (Home, Model) {
     (home, model)
 }
 
-/// How a scan of everything is asked for it: whether all of it is expected to be, and whether it is by many pairs at a time.
+/// How a scan of everything is asked for it: whether all of it is expected to be, and whether it is by many pairs at a
+/// time.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     direction: Direction,
@@ -223,7 +224,8 @@ fn damage_comes_out_where_it_is_and_after_everything_before_it() {
                         panic!("{error}")
                     };
                     assert!(of == file && (offset..offset + NODE_BYTES_MAX).contains(&at), "{of:?} at byte {offset}");
-                    // The way to the first pair that is missing leads through the damaged node: nothing before it was lost.
+                    // The way to the first pair that is missing leads through the damaged node: nothing before it was
+                    // lost.
                     let missing = &expected[pairs.len()].0;
                     assert!(found(&*home.trie.view(), &[missing], u64::MAX).is_err(), "{way:?}, {file:?} at byte {at}");
                     assert!(read < 2 * whole, "{read} bytes were read");

@@ -1,12 +1,14 @@
-//! What a backup of a gigabyte reaches of what the device can copy, while two threads overwrite at full speed; then it is restored and compared
-//! with the snapshot that it is of, key by key.
+//! The speed of a backup of a gigabyte as a share of the device's copy speed, alone and while two threads overwrite at
+//! full speed. The backup is then restored and compared, key by key, with its snapshot.
 //!
-//! `cargo run --release -p braid-bench --example backup -- DIR [VALUE_BYTES]` makes a database in DIR, with keys of 16 bytes that came in random order and
-//! values of 100 bytes, or as many as are given. Samples are taken in turns, five of each; the medians are printed:
+//! `cargo run --release -p braid-bench --example backup -- DIR [VALUE_BYTES]` makes a database in DIR, with keys of 16
+//! bytes that came in random order and values of 100 bytes, or of `VALUE_BYTES`. Five samples of each measurement are
+//! taken in turns; the medians are printed:
 //!
-//! 1. what the device reads, writes, and reads and writes at once: a file of 1 GiB, in requests of 1 MiB, 8 at a time, past the page cache, flushed;
+//! 1. the device's rates of reading, of writing, and of both at once: a file of 1 GiB, in requests of 1 MiB, 8 at a
+//!    time, past the page cache, flushed;
 //! 2. a scan of a snapshot that looks at each pair, and a full backup into a directory, alone;
-//! 3. the backup while two threads put random keys again, with durability `Os`, and what they get done.
+//! 3. the backup while two threads put random keys again, with durability `Os`, and the rate of those puts.
 
 use std::{
     error::Error,
@@ -59,7 +61,7 @@ fn main() -> Outcome<()> {
     check(&db, &table, records, value_bytes, &home)
 }
 
-/// Bytes, or puts, a second.
+/// Bytes per second; for puts, puts per second.
 #[derive(Default)]
 struct Figures {
     read: Vec<f64>,
@@ -121,7 +123,7 @@ fn fill(db: &Database, table: &Table, records: u64, value_bytes: usize) -> Outco
     Ok(())
 }
 
-/// Bytes of keys and values that a snapshot shows, a second.
+/// Bytes of keys and values of a snapshot, read per second.
 fn scan(db: &Database, table: &Table) -> Outcome<f64> {
     let begun = Instant::now();
     let mut bytes = 0;
@@ -133,7 +135,7 @@ fn scan(db: &Database, table: &Table) -> Outcome<f64> {
     Ok(BYTES as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Bytes of keys and values that a backup holds, a second.
+/// Bytes of keys and values in a backup, written per second.
 fn back_up(backup: &Backup, directory: &Path) -> Outcome<(BackupSummary, f64)> {
     let _ = fs::remove_dir_all(directory);
     let begun = Instant::now();
@@ -142,7 +144,7 @@ fn back_up(backup: &Backup, directory: &Path) -> Outcome<(BackupSummary, f64)> {
     Ok((summary, rate))
 }
 
-/// Runs `work` while threads put random keys again; how many puts a second they had.
+/// Runs `work` while threads put random keys again; returns the puts per second.
 fn while_writing<T>(
     table: &Table, records: u64, value_bytes: usize, work: impl FnOnce() -> Outcome<T>,
 ) -> Outcome<(T, f64)> {
@@ -177,12 +179,12 @@ fn back_up_while_writing(
     db: &Database, table: &Table, records: u64, value_bytes: usize, directory: &Path,
 ) -> Outcome<(f64, f64)> {
     let ((_, rate), puts) = while_writing(table, records, value_bytes, || back_up(&db.begin_backup()?, directory))?;
-    // Each sample begins with what waits applied.
+    // Each sample begins with all waiting operations applied.
     db.drain()?;
     Ok((rate, puts))
 }
 
-/// Restores a backup that was made while threads wrote, and compares it with its moment, key by key.
+/// Restores a backup made beside writers, and compares the result with its snapshot, key by key.
 fn check(db: &Database, table: &Table, records: u64, value_bytes: usize, home: &Path) -> Outcome<()> {
     let (backups, again) = (home.join("backups"), home.join("again"));
     let (backup, _) = while_writing(table, records, value_bytes, || {
@@ -226,14 +228,14 @@ impl Device {
         let options = OpenOptions { write: true, create_new: true, direct: true, ..OpenOptions::default() };
         let file = |name: &str| psync.open(&home.join(name), &options);
         let device = Self { from: file("from")?, to: file("to")?, psync: psync.clone() };
-        // What is read was written, and so was what is written over.
+        // Both files are written in full beforehand, so that reads find written blocks and writes overwrite.
         for file in [&device.from, &device.to] {
             device.requests(file, true)?;
         }
         Ok(device)
     }
 
-    /// Bytes that go from or to the files, or from one to the other, a second.
+    /// Bytes per second read from one file, written to the other, or copied between them.
     fn run(&self, reads: bool, writes: bool) -> Outcome<f64> {
         let begun = Instant::now();
         let (read, written) = thread::scope(|scope| {

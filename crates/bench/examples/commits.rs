@@ -1,6 +1,6 @@
-//! Commits a second by the number of threads that commit, each put of 16 B + 100 B waited for until it is durable, and
-//! what a commit costs beside its flush: how many share one, how often its thread waits, and how much processor time it
-//! takes. Medians of rounds in which every number of threads has its turn.
+//! Commits per second by the number of committing threads, where each put of 16 B + 100 B is waited for until durable.
+//! Also the cost of a commit beside its flush: the commits per flush, the waits of the calling thread, and the
+//! processor time. Medians of rounds in which every number of threads has its turn.
 //!
 //! `cargo run --release -p braid-bench --example commits -- DIRECTORY [SECONDS [ROUNDS [THREADS]...]]`
 
@@ -59,7 +59,7 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Commits on so many threads for so long: the columns of the table.
+/// Commits of so many threads for so long: the columns of the table.
 fn commit(db: &Database, table: &Table, threads: usize, time: Duration) -> Outcome<[f64; COLUMNS]> {
     let (before, cpu_before, begun) = (db.stats()?.log, cpu()?, Instant::now());
     let stop = AtomicBool::new(false);
@@ -88,17 +88,17 @@ fn commit(db: &Database, table: &Table, threads: usize, time: Duration) -> Outco
     Ok([commits / seconds, flushes / seconds, commits / flushes, flush, waits as f64 / commits, user, system])
 }
 
-/// How often the calling thread gave its processor up to wait.
+/// Number of times that the calling thread gave up its processor to wait.
 fn waits() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let waits = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     waits.and_then(|waits| waits.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Seconds of processor time of this process: of its own code, and of the kernel's for it.
+/// Seconds of processor time of this process: in its own code, and in the kernel on its behalf.
 fn cpu() -> Outcome<[f64; 2]> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
-    // Behind the name of the command, which may have spaces; a tick is a hundredth of a second.
+    // The fields follow the name of the command, which may contain spaces; a tick is a hundredth of a second.
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |field: usize| fields.get(field).and_then(|ticks| ticks.parse::<f64>().ok()).ok_or("no such field");
     Ok([ticks(11)? / 100.0, ticks(12)? / 100.0])

@@ -1,8 +1,10 @@
-//! How fast a new table is filled, and how many bytes are written for each byte that a user gives, by file.
+//! The rate of filling a new table, and the bytes written per byte of the user, by file.
 //!
-//! `cargo run --release -p braid-bench --example fill -- DIR [RECORDS [STRUCTURE [ORDER [DURABILITY [THREADS]]]]]` makes a database in DIR with a cache
-//! of 32 MiB and a write buffer of 64 MiB, and puts records of 16 + 100 bytes in batches of 1,000. ORDER is `ascending`, `descending`, `random`, or
-//! `streams`: 200 prefixes, with ascending keys below each. The first rate is that of the writes, the second counts until all is applied. Then
+//! `cargo run --release -p braid-bench --example fill -- DIR [RECORDS [STRUCTURE [ORDER [DURABILITY [THREADS]]]]]`
+//! makes a database in DIR. The cache has 32 MiB, the write buffer 64 MiB; records of 16 + 100 bytes are put in batches
+//! of 1,000. ORDER is `ascending`, `descending`, `random`, or `streams`: 200 prefixes, with ascending keys below each.
+//! The first rate is that of the writes; the second counts until all is applied. Then every record is read in key order
+//! and checked. The environment may give other VALUE_BYTES, and LEAF_PAGES.
 //! every record is read in key order and checked. The environment may give other VALUE_BYTES, and LEAF_PAGES.
 
 use std::{error::Error, str::FromStr, thread, time::Instant};
@@ -59,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     measure(&db, &table, records, order, threads).map_err(|error| error as Box<dyn Error>)
 }
 
-/// A number that the environment gives.
+/// A number from the environment.
 fn set(name: &str) -> Option<u32> {
     std::env::var_os(name).and_then(|text| text.to_str()?.parse().ok())
 }
@@ -68,7 +70,7 @@ fn value_bytes() -> usize {
     set("VALUE_BYTES").map_or(100, |bytes| bytes as usize)
 }
 
-/// Which record is put at `position`.
+/// The record put at `position`.
 fn record(order: Order, records: u64, position: u64) -> u64 {
     let each = records / STREAMS;
     match order {

@@ -1,5 +1,6 @@
-//! How long opening takes with default options, by the size of the database: after a clean close, and after kill -9 of a process that has put as fast as it can
-//! for so long that its write buffer is full. Medians of five, each with what the process left in the page cache, and with the page cache emptied.
+//! Time to open a database with default options, by the size of the database: after a clean close, and after kill -9 of
+//! a process that put at full speed until its write buffer was full. Medians of five, each with the page cache as left
+//! by the process, and with the page cache emptied.
 //!
 //! `cargo run --release -p braid-bench --example opens -- DIRECTORY [MIB]...`
 
@@ -13,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 const TIMES: usize = 5;
-/// What a process puts before it is killed: seven times the write buffer.
+/// Bytes that a process puts before the kill: seven times the write buffer.
 const PUT_BYTES: u64 = 256 << 20;
 const VALUE: [u8; 100] = [7; 100];
 
@@ -41,7 +42,7 @@ fn open(path: &Path) -> braid::Result<Database> {
     Options::new().durability(Durability::Os).open(path)
 }
 
-/// Milliseconds that opening takes.
+/// Opens the database; returns the milliseconds taken.
 fn timed(path: &Path) -> Outcome<(f64, Database)> {
     let begun = Instant::now();
     let db = open(path)?;
@@ -57,7 +58,7 @@ fn empty_page_cache() {
 fn measure(directory: &Path, mib: u64) -> Outcome<()> {
     let scratch = tempfile::tempdir_in(directory)?;
     let path = scratch.path();
-    // As a loaded leaf has them.
+    // A record has the bytes of its key and its value, as in a loaded leaf.
     let records = (mib << 20) / (8 + VALUE.len() as u64);
     let db = open(path)?;
     db.table("table", Structure::BTree)?.load((0..records).map(|key| (key.to_be_bytes(), VALUE)))?;
@@ -96,7 +97,7 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Has a process put until it has put enough, and kills it.
+/// Lets a process put until it reports enough, and kills it.
 fn kill_in_the_middle(path: &Path, records: u64) -> Outcome<()> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("--write")
@@ -112,7 +113,7 @@ fn kill_in_the_middle(path: &Path, records: u64) -> Outcome<()> {
     if line.is_empty() { Err("the writing process ended by itself".into()) } else { Ok(()) }
 }
 
-/// Puts records in any order for ever, and says when it is enough.
+/// Puts records in random order for ever, and reports when they are enough.
 fn write(path: &Path, records: u64) -> Outcome<()> {
     let db = open(path)?;
     let table = db.open_table("table")?;

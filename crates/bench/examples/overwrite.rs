@@ -1,10 +1,13 @@
-//! What records of two sizes take while they are overwritten at random, with cleaning in the background: space beside what lives, and how long a put
-//! waits at worst.
+//! Space and put latency while records of two sizes are overwritten at random, with cleaning in the background: the
+//! space relative to the live bytes, and the longest wait of a put.
 //!
-//! `cargo run --release -p braid-bench --example overwrite -- DIR [RECORDS [STRUCTURE [STATES]]]` makes a database in DIR, half of whose records have values of 100 bytes
-//! and half of 4 KiB, puts each once and then three times as many at random, from two threads, with durability `Os`; STATES of an `append` table are retained. The space is the length of all
-//! files, looked at all the time. At the end the database is verified, and every record is read. It fails where space or waiting is beyond the bounds below; where states are retained, which hold
-//! space besides, waiting alone is held against them.
+//! `cargo run --release -p braid-bench --example overwrite -- DIR [RECORDS [STRUCTURE [STATES]]]` makes a database in
+//! DIR. Half of its records have values of 100 bytes and half of 4 KiB. Two threads with durability `Os` put each
+//! record once, and then three times as many at random; STATES of an `append` table are retained. The space is the
+//! length of all files, sampled all the time.
+//!
+//! At the end the database is verified, and every record is read. The run fails where space or waiting exceeds the
+//! bounds below. Retained states take further space, so with them only the waiting is checked.
 
 use std::{
     error::Error,
@@ -25,7 +28,7 @@ const WRITERS: u64 = 2;
 const ROUNDS: u64 = 3;
 const KEY_BYTES: usize = 16;
 const LOOK: Duration = Duration::from_millis(50);
-/// Files may take so many times what lives, and 99.99 % of all puts no longer.
+/// Bound on the bytes of the files as a multiple of the live bytes, and bound on the latency of 99.99 % of all puts.
 const SPACE_MAX: f64 = 2.2;
 const PUT_MS_P9999_MAX: f64 = 100.0;
 
@@ -87,7 +90,7 @@ fn measure(path: &Path, records: u64, structure: Structure, states: u32) -> Outc
     if missed.is_empty() { Ok(()) } else { Err(missed.join("; ").into()) }
 }
 
-/// Of nanoseconds, up to an hour.
+/// A histogram of nanoseconds, up to an hour.
 fn histogram() -> Outcome<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 3_600_000_000_000, 3)?)
 }
@@ -96,7 +99,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Puts as many records as there are; how long each put took in nanoseconds, and the most space meanwhile.
+/// Puts as many records as there are; returns the latency of the puts in nanoseconds, and the most space meanwhile.
 fn put_all(
     path: &Path, table: &Table, records: u64, round: u64, pick: &(dyn Fn(&mut SmallRng, u64) -> u64 + Sync),
 ) -> Outcome<(Histogram<u64>, u64)> {

@@ -1,4 +1,4 @@
-//! What snapshots cost: opening one, reading through one, writing while many are open. Medians of interleaved pairs.
+//! The costs of snapshots: opening one, reading through one, writing while many are open. Medians of interleaved pairs.
 //!
 //! `cargo run --release -p braid-bench --example snapshots -- DIRECTORY`
 
@@ -34,7 +34,7 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Opening and dropping one, and opening with many open, each in nanoseconds.
+/// Nanoseconds to open and drop a snapshot, and to open one while many are open.
 fn opening(db: &Database) {
     const TIMES: u32 = 20_000;
     let (mut alone, mut among) = (Vec::new(), Vec::new());
@@ -54,7 +54,7 @@ fn opening(db: &Database) {
     );
 }
 
-/// Gets a second.
+/// Gets per second.
 fn gets(table: &Table, through: Option<&Snapshot>, random: &mut SmallRng) -> braid::Result<f64> {
     let (begun, mut count) = (Instant::now(), 0_u32);
     while begun.elapsed() < SLICE {
@@ -89,7 +89,7 @@ fn reading(db: &Database, table: &Table, random: &mut SmallRng) -> braid::Result
     Ok(())
 }
 
-/// Puts a second, with what they wait for their structure.
+/// Puts per second, including the wait until they are applied to the structure.
 fn puts(db: &Database, table: &Table, random: &mut SmallRng) -> braid::Result<f64> {
     const COUNT: u32 = 400_000;
     let begun = Instant::now();
@@ -108,7 +108,7 @@ fn writing(db: &Database, table: &Table, random: &mut SmallRng) -> braid::Result
         let one = puts(db, table, random)?;
         let mut held = Vec::new();
         for number in 0..MANY {
-            // Each at a seq of its own.
+            // Each snapshot has a seq of its own.
             table.put("another", number.to_be_bytes())?;
             held.push(db.snapshot());
         }

@@ -1,4 +1,5 @@
-//! What a database takes of the disk, for each byte that its user has in it, with 32 MiB of cache, 64 MiB of write buffer, and default options otherwise: loaded in random order, packed, overwritten again and again, and emptied.
+//! Bytes that a database takes on the disk per byte of its user: loaded in random order, packed, overwritten again and
+//! again, and emptied. The cache has 32 MiB, the write buffer 64 MiB; the other options are the defaults.
 //!
 //! `cargo run --release -p braid-bench --example space -- DIRECTORY [RECORDS]`
 
@@ -13,7 +14,7 @@ const RECORDS: u64 = 3_000_000;
 const BATCH: u64 = 1000;
 /// Records of the table that is overwritten as a whole.
 const OVERWRITTEN: u64 = 600_000;
-/// How often a table of short values is overwritten, key by key in random order.
+/// Number of times that a table of short values is overwritten, key by key in random order.
 const TURNS: u64 = 3;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -62,13 +63,13 @@ fn in_batches(
     Ok(())
 }
 
-/// Bytes that files take on the disk.
+/// Bytes of files on the disk.
 fn disk_bytes(path: &Path) -> Outcome<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;
     for entry in std::fs::read_dir(path)? {
         let entry = entry?;
-        // It may have gone meanwhile.
+        // The file may have been released meanwhile.
         let Ok(metadata) = entry.metadata() else { continue };
         bytes += if metadata.is_dir() { disk_bytes(&entry.path())? } else { metadata.blocks() * 512 };
     }
@@ -126,7 +127,7 @@ fn overwritten(path: &Path, db: Database, table: Table, _records: u64) -> Outcom
     show("  compacted", structure, path, OVERWRITTEN * 116)
 }
 
-/// The most that it takes while it is overwritten.
+/// Measures the most space during the overwriting, at the moment of the most space beside the log.
 fn short_values(path: &Path, db: Database, table: Table, records: u64) -> Outcome<()> {
     let structure = table.structure();
     let user_bytes = records * 32;

@@ -1,5 +1,6 @@
-//! What lookups and the first pairs of ranges take while operations wait for the structure: so many puts, or deletes of what it has. Everything is in memory, and the
-//! first walk over what was deleted stands by itself. Microseconds.
+//! Latency, in microseconds, of lookups and of the first pairs of ranges while operations wait for the structure: so
+//! many puts, or deletes of existing keys. Everything is in memory. The first walk over deleted keys is reported by
+//! itself.
 //!
 //! `cargo run --release -p braid-bench --example waiting -- DIRECTORY [OPERATIONS]...`
 
@@ -48,7 +49,7 @@ fn measure(directory: &Path, structure: Structure, count: u64, deletes: bool) ->
         .open(scratch.path())?;
     let table = db.table("t", structure)?;
     table.load((0..RECORDS).map(|number| (key(number, 16), VALUE)))?;
-    // Lookups bring leaves into the cache, as scans do not.
+    // Lookups bring leaves into the cache; scans do not.
     for first in (0..RECORDS).step_by(1000) {
         table.get_many(&(first..first + 1000).map(|number| key(number, 16)).collect::<Vec<_>>())?;
     }

@@ -1,5 +1,5 @@
-//! What a get costs of a table that is in memory: rates of one and of several threads, or a number of gets to count
-//! instructions of.
+//! The cost of a get on a table in memory: rates of one and of several threads, or a number of gets whose instructions
+//! are to be counted.
 //!
 //! `cargo run --release -p braid-bench --example warm -- DIRECTORY [RECORDS [SECONDS]]`
 //!
@@ -103,7 +103,7 @@ fn look_up(table: &Table, records: u64, look: Look) -> braid::Result<()> {
     Ok(())
 }
 
-/// Millions of gets a second.
+/// Millions of gets per second.
 fn rate(table: &Table, records: u64, look: Look, threads: u64, time: Duration) -> braid::Result<f64> {
     let (stop, all) = (AtomicBool::new(false), AtomicU64::new(0));
     let begun = Instant::now();

@@ -1,22 +1,23 @@
-//! What the operating system counts for a block device and for files.
+//! Counts of the operating system for block devices and for files.
 //!
-//! What it counts for a process (`/proc/self/io`) says little about writes: it charges a buffered write with the whole folio that became dirty,
-//! up to 1 MiB, though 4 KiB of it reach the device.
+//! The kernel's count for a process (`/proc/self/io`) says little about writes, because a buffered write is charged
+//! with the whole folio that became dirty: up to 1 MiB, although 4 KiB of the folio reach the device.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Bytes of a sector in the kernel's counts, whatever the device's own is.
+/// Bytes of a sector in the kernel's counts, independent of the device's own sector size.
 const SECTOR_BYTES: u64 = 512;
 /// Bytes of a block in a file's count.
 const BLOCK_BYTES: u64 = 512;
-/// Where the count of written sectors stands in a device's `stat`.
+/// Position of the count of written sectors in a device's `stat`.
 const SECTORS_WRITTEN: usize = 6;
 
-/// Bytes that were ever written to the block device under a directory, by anybody, once what its file system has in the page cache is written too; none
-/// where it has no device of its own, or one that counts nothing.
+/// Bytes that all processes ever wrote to the block device under a directory. The file system's dirty pages are written
+/// first, so they are counted too. None when the directory has no block device of its own, or when the device counts
+/// nothing.
 #[must_use]
 pub fn written_bytes(path: &Path) -> Option<u64> {
     rustix::fs::syncfs(fs::File::open(path).ok()?).ok()?;
@@ -26,7 +27,7 @@ pub fn written_bytes(path: &Path) -> Option<u64> {
     sectors_written(&text).filter(|sectors| *sectors > 0).map(|sectors| sectors * SECTOR_BYTES)
 }
 
-/// What came since it was `earlier`.
+/// The difference since `earlier`.
 #[must_use]
 pub fn written_since(path: &Path, earlier: Option<u64>) -> Option<u64> {
     let (now, earlier) = (written_bytes(path)?, earlier?);
@@ -37,13 +38,13 @@ fn sectors_written(text: &str) -> Option<u64> {
     text.split_whitespace().nth(SECTORS_WRITTEN)?.parse().ok()
 }
 
-/// Bytes of the blocks that the files below a directory take; none where it cannot be listed.
+/// Bytes of the blocks that the files below a directory take; none when the directory cannot be listed.
 #[must_use]
 pub fn allocated_bytes(directory: &Path) -> Option<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory).ok()? {
         let path = entry.ok()?.path();
-        // A file may go between listing and looking.
+        // A file may be removed between the listing and this look.
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
         bytes += if metadata.is_dir() { allocated_bytes(&path)? } else { metadata.blocks() * BLOCK_BYTES };
     }

@@ -1,12 +1,13 @@
-//! A control group that limits the memory of one process, the pages that the operating system caches for it included.
+//! A control group that limits the memory of one process, including the pages that the operating system caches for the
+//! process.
 //!
-//! 1. [`Group::create`] makes a group below this process's own, or where the system does not let it, at the top of
-//!    the hierarchy: of version 2 or 1, whichever has the memory controller.
-//! 2. The process that is to be limited writes itself into [`Group::members`] before it opens anything.
-//! 3. Dropping the group lets go of its pages and removes it.
+//! 1. [`Group::create`] makes a group below this process's own group, or, where the system refuses, at the top of the
+//!    hierarchy. The hierarchy is of version 2 or 1, whichever has the memory controller.
+//! 2. The process to be limited writes itself into [`Group::members`] before it opens anything.
+//! 3. Dropping the group releases its pages and removes the group.
 //!
-//! What needs root, or a group that was handed down, is not there on every machine. Then there is no group, and a
-//! report says so.
+//! Not every machine offers this, because a group needs root or a group that was handed down. Without a group, a report
+//! says so.
 
 use std::fs;
 use std::io;
@@ -14,19 +15,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How the names of groups begin.
+/// Prefix of the names of groups.
 const PREFIX: &str = "braid-bench-";
-/// How often a group is removed again whose last process is still going.
+/// Attempts to remove a group whose last process is still exiting.
 const REMOVALS: usize = 50;
 
-/// The controller's two generations, which have other names for the same things.
+/// The controller's two generations, which name the same things differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     One,
     Two,
 }
 
-/// Where groups can be made.
+/// A place where groups can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hierarchy {
     version: Version,
@@ -35,7 +36,7 @@ struct Hierarchy {
     own: PathBuf,
 }
 
-/// A group. At most one process should be in it.
+/// A group, meant for at most one process.
 #[derive(Debug)]
 pub struct Group {
     version: Version,
@@ -43,10 +44,10 @@ pub struct Group {
 }
 
 impl Group {
-    /// Makes a group whose processes get so many bytes.
+    /// Makes a group whose processes get at most so many bytes.
     ///
     /// # Errors
-    /// Why there can be none, as a sentence.
+    /// Why no group can be made, as a sentence.
     pub fn create(limit_bytes: u64) -> Result<Self, String> {
         let mounts = fs::read_to_string("/proc/self/mounts").map_err(|error| error.to_string())?;
         let groups = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
@@ -68,7 +69,7 @@ impl Group {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         remove_left(parent);
         if version == Version::Two {
-            // Refused where processes are in the parent itself; then the limit below is not there either.
+            // Refused while the parent itself has processes; then the limit below is missing too.
             let _ = fs::write(parent.join("cgroup.subtree_control"), "+memory");
         }
         let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -79,7 +80,7 @@ impl Group {
             Version::Two => "memory.max",
         };
         fs::write(group.directory.join(limit), limit_bytes.to_string())?;
-        // Without swap, as far as the system counts it.
+        // Without swap, as far as the system counts swap.
         let swap = match version {
             Version::One => ("memory.memsw.limit_in_bytes", limit_bytes.to_string()),
             Version::Two => ("memory.swap.max", "0".to_owned()),
@@ -93,7 +94,7 @@ impl Group {
         self.directory.join("cgroup.procs")
     }
 
-    /// Most bytes that it had.
+    /// The most bytes that the group ever had.
     pub fn peak_bytes(&self) -> Option<u64> {
         let file = match self.version {
             Version::One => "memory.max_usage_in_bytes",
@@ -102,7 +103,7 @@ impl Group {
         fs::read_to_string(self.directory.join(file)).ok()?.trim().parse().ok()
     }
 
-    /// Whether a process was killed because it wanted more.
+    /// Whether a process of the group was killed because its memory exceeded the limit.
     pub fn has_killed(&self) -> bool {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -115,7 +116,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         if self.version == Version::One {
-            // What it has cached would stay counted in a group that nobody sees any more.
+            // Otherwise the cached pages would stay charged to a group that no process is in.
             let _ = fs::write(self.directory.join("memory.force_empty"), "0");
         }
         for _ in 0..REMOVALS {
@@ -127,7 +128,7 @@ impl Drop for Group {
     }
 }
 
-/// Removes groups of processes that are gone. The system refuses to remove one that is used.
+/// Removes the groups of processes that are gone. The system refuses to remove a group in use.
 fn remove_left(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -143,7 +144,7 @@ fn kills(text: &str) -> u64 {
     lines.filter_map(|count| count.trim().parse::<u64>().ok()).sum()
 }
 
-/// The hierarchies with a memory controller, with this process's group in each: that of version 2 first.
+/// The hierarchies with a memory controller, version 2 first, each with this process's group.
 fn hierarchies(mounts: &str, groups: &str) -> Vec<Hierarchy> {
     let own = |version| {
         let mut lines = groups.lines().filter_map(|line| {

@@ -1,4 +1,4 @@
-//! What to run.
+//! The configuration of a run: one workload and its sizes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::values::Values;
 use crate::ycsb::{Core, Settings};
 use crate::{Error, Result, keys, queue, ycsb};
 
-/// The table that workloads fill and read, unless they are of YCSB.
+/// The table that workloads fill and read; YCSB workloads have another.
 pub const TABLE: &str = "bench";
 
 /// One workload.
@@ -20,7 +20,7 @@ pub enum Workload {
     FillSeq,
     /// Puts every key once, in an order that is a random permutation, into an empty table.
     FillRandom,
-    /// Puts random keys that are there already.
+    /// Puts random keys that exist already.
     Overwrite,
     /// One `get` at a time.
     ReadRandom,
@@ -30,13 +30,14 @@ pub enum Workload {
     ReadSeq,
     /// Seeks to a random key and reads the records that follow.
     SeekRandom,
-    /// One `get` at a time while queued puts are applied, and while nobody writes: what the one costs the other.
+    /// One `get` at a time, both while queued puts are applied and without any writes: the cost of the writes to the
+    /// reads.
     ReadWhileWriting,
     /// Seeks to a random key and reads the records that follow, while another thread writes at a set rate.
     SeekRandomWhileWriting,
     /// Commits, each waited for.
     Commit,
-    /// Jobs that are pushed, claimed as the first there is, and acknowledged.
+    /// Jobs that are pushed, claimed as the first waiting job, and acknowledged.
     Queue,
     /// Inserts the records of YCSB, in the order of their indexes, into an empty table.
     YcsbLoad,
@@ -67,7 +68,7 @@ impl Workload {
         Self::Ycsb(Core::F),
     ];
 
-    /// Its name, as given on the command line.
+    /// The workload's name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,25 +93,25 @@ impl Workload {
         }
     }
 
-    /// Whether it starts from an empty table.
+    /// Whether the workload starts from an empty table.
     #[must_use]
     pub const fn fills(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::Queue | Self::YcsbLoad)
     }
 
-    /// Whether its operations are writes.
+    /// Whether the operations are writes.
     #[must_use]
     pub const fn writes(self) -> bool {
         self.fills() || matches!(self, Self::Overwrite | Self::Commit)
     }
 
-    /// Whether its operations are reads, at least some of them.
+    /// Whether at least some of the operations are reads.
     #[must_use]
     pub const fn reads(self) -> bool {
         !self.writes()
     }
 
-    /// Whether nothing is written while it runs.
+    /// Whether nothing is written while the workload runs.
     #[must_use]
     pub const fn only_reads(self) -> bool {
         match self {
@@ -120,8 +121,8 @@ impl Workload {
         }
     }
 
-    /// Whether what it puts is applied before its time ends: what each slice of a mix queues too, so that it is paid for, and the device is quiet
-    /// when its limit is measured.
+    /// Whether the puts are applied before the workload's time ends. Each slice of a mix applies its queued puts within
+    /// its own time, so that the slice pays for them and the device is quiet while the limit is measured.
     #[must_use]
     pub const fn drains(self) -> bool {
         match self {
@@ -130,7 +131,7 @@ impl Workload {
         }
     }
 
-    /// The table that it fills or reads.
+    /// The table that the workload fills or reads.
     #[must_use]
     pub const fn table(self) -> &'static str {
         match self {
@@ -140,25 +141,27 @@ impl Workload {
         }
     }
 
-    /// Whether it is of YCSB.
+    /// Whether the workload is of YCSB.
     #[must_use]
     pub const fn is_ycsb(self) -> bool {
         matches!(self, Self::YcsbLoad | Self::Ycsb(_))
     }
 
-    /// Whether it runs for a time, in slices with the device's limit measured between them, rather than for a number of records.
+    /// Whether the workload runs for a time, in slices with the device's limit measured between them, rather than for a
+    /// number of records.
     #[must_use]
     pub const fn is_sliced(self) -> bool {
         self.reads() || matches!(self, Self::Commit)
     }
 
-    /// Whether another thread writes while it runs: then its figures are held against those of the same reads while nobody does.
+    /// Whether another thread writes while the workload runs. Its figures are then compared with those of the same
+    /// reads without a writer.
     #[must_use]
     pub(crate) const fn has_writer(self) -> bool {
         matches!(self, Self::ReadWhileWriting | Self::SeekRandomWhileWriting)
     }
 
-    /// How many operations of this workload go into one call when the command line does not say.
+    /// Operations of this workload in one call when the command line gives no number.
     #[must_use]
     pub const fn default_batch(self) -> usize {
         match self {
@@ -189,7 +192,7 @@ impl FromStr for Workload {
 /// One workload and its sizes.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What to do.
+    /// The workload.
     pub workload: Workload,
     /// Records in the table.
     pub num: u64,
@@ -203,29 +206,29 @@ pub struct Config {
     pub batch: usize,
     /// Durability of writes; stated in every report.
     pub durability: Durability,
-    /// Where the random numbers start.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// How long a sliced workload runs, over all slices. The others run for `num` records, however long that takes.
+    /// Time of a sliced workload, over all slices. The others run for `num` records, however long that takes.
     pub duration: Option<Duration>,
-    /// How many pairs of (limit, slice) a sliced workload has.
+    /// Number of pairs (limit, slice) of a sliced workload.
     pub pairs: usize,
     /// Empty the database's cache and the operating system's before the run.
     pub cold: bool,
-    /// Share of puts that the cost model chooses the leaves of a table for that a fill creates, from 0 to 1.
+    /// Share of puts, from 0 to 1, for which the cost model chooses the leaves of a table that a fill creates.
     pub insert_share: f64,
-    /// Structure of a table that it creates.
+    /// Structure of a table that the run creates.
     pub structure: Structure,
-    /// Compression of large values of such a table.
+    /// Compression of large values of a table that the run creates.
     pub compression: Compression,
-    /// Share of a value that is zeros, from 0 to 1: the others do not compress. Of YCSB workloads none are.
+    /// Share of a value that is zeros, from 0 to 1; the other bytes do not compress. YCSB values have no zeros.
     pub compressible: f64,
-    /// How long a sliced workload runs before anything counts [default: as long as a slice, a second at most].
+    /// Warm-up of a sliced workload, which does not count [default: as long as a slice, a second at most].
     pub warm_up: Option<Duration>,
-    /// Of YCSB workloads alone.
+    /// Options of YCSB workloads alone.
     pub ycsb: Settings,
-    /// Cache bytes the database was opened with, for the report.
+    /// Cache bytes of the open database, for the report.
     pub cache_bytes: u64,
-    /// Write buffer bytes the database was opened with, for the report.
+    /// Write buffer bytes of the open database, for the report.
     pub write_buffer_bytes: u64,
 }
 
@@ -239,7 +242,7 @@ impl Config {
     /// Most operations in one call.
     pub const BATCH_MAX: usize = 1 << 20;
 
-    /// Refuses what cannot be run.
+    /// Refuses a configuration that cannot be run.
     ///
     /// # Errors
     /// Names the option, its value and its limit.
@@ -264,7 +267,7 @@ impl Config {
         if self.workload.is_ycsb() { self.ycsb.check(self.pairs) } else { Ok(()) }
     }
 
-    /// Bytes of a key, of the longest where they differ.
+    /// Bytes of a key; of the longest key where sizes differ.
     #[must_use]
     pub const fn key_bytes(&self) -> usize {
         if self.workload.is_ycsb() { self.ycsb.shape.key_bytes() } else { self.key_size }
@@ -276,12 +279,12 @@ impl Config {
         if self.workload.is_ycsb() { self.ycsb.shape.value_bytes() } else { self.value_size }
     }
 
-    /// What the values are.
+    /// The kind of the values.
     pub(crate) const fn values(&self) -> Values {
         Values { zeros: self.compressible }
     }
 
-    /// Operations of a slice, which is one of [`Self::pairs`] or the whole run, where their number is given.
+    /// Operations of a slice, where their number is given. A slice is one of [`Self::pairs`], or the whole run.
     pub(crate) fn slice_operations(&self, slice: usize) -> Option<u64> {
         match self.workload {
             Workload::Ycsb(_) => self.ycsb.operations.map(|operations| {
@@ -293,7 +296,7 @@ impl Config {
         }
     }
 
-    /// Refuses a value out of its limits.
+    /// Refuses a value outside its limits.
     pub(crate) fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
         if (least..=most).contains(&value) {
             return Ok(());

@@ -1,14 +1,19 @@
-//! Numbered commits to be killed in the middle, and the check of what must be left of them.
+//! Numbered commits to be killed in the middle, and the check of the records that must remain.
 //!
-//! 1. Each of several threads makes commits 1, 2, 3, … One commit puts [`ITEMS`] records into each of two tables, deletes those of
-//!    the commit [`WINDOW`] before it, and writes its number over the thread's `latest` record in both tables: one atomic batch of
-//!    puts, overwrites and deletes, of which every other is a transaction, beside one that is given up. Every 16th has values long enough for
-//!    the document log.
-//! 2. When a commit has returned it is acknowledged, and only then does the next begin. So after a kill, a thread's last commit
-//!    is the last acknowledged one or the one after it.
-//! 3. [`check`] reads both tables and reports every record that is missing, in part, wrong, or back from the dead.
+//! 1. Each of several threads makes commits 1, 2, 3, … Commit `n` of a thread is one atomic batch over two tables. In
+//!    each table the batch
+//!    - puts [`ITEMS`] records,
+//!    - deletes those of the commit [`WINDOW`] before,
+//!    - overwrites the thread's `latest` record with `n`.
 //!
-//! Left to others: starting and killing the process that commits.
+//!    Every other commit is a transaction, made beside a transaction that is given up. Every 16th commit has values
+//!    long enough for the document log.
+//! 2. A commit that has returned is acknowledged, and only then does the thread begin the next. After a kill, a
+//!    thread's last commit is therefore the last acknowledged one or its successor.
+//! 3. [`check`] reads both tables and reports every record that is missing, incomplete, wrong, or back although
+//!    deleted.
+//!
+//! Left to others: starting and killing the committing process.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,20 +26,20 @@ use crate::{Error, Result};
 
 /// Records that a commit puts into each table.
 pub const ITEMS: u16 = 4;
-/// How many commits' records are kept.
+/// Number of recent commits whose records are kept.
 pub const WINDOW: u64 = 64;
-/// The two tables: each commit is in both, and each is of another structure.
+/// The two tables, with different structures. Each commit writes to both.
 pub const TABLES: [(&str, Structure); 2] = [("crash-left", Structure::BTree), ("crash-right", Structure::Append)];
-/// Every so many commits have long values.
+/// One commit in so many has long values.
 const LONG_EVERY: u64 = 16;
 
-/// Called after each commit with its thread and its number. An error ends that thread.
+/// Called after each commit with the thread and the number of the commit. An error ends that thread.
 pub type Acknowledge<'a> = &'a (dyn Fn(u32, u64) -> io::Result<()> + Sync);
 
-/// Makes commits on `threads` threads, each going on from its last one, until `acknowledge` fails.
+/// Makes commits on `threads` threads, each continuing after its last commit, until `acknowledge` fails.
 ///
 /// # Errors
-/// When the database fails. That `acknowledge` failed is no error: the reader has gone.
+/// When the database fails. A failure of `acknowledge` is no error, because it means that the reader has gone.
 pub fn write(database: &Database, threads: u32, durability: Durability, acknowledge: Acknowledge<'_>) -> Result<()> {
     let tables = tables(database)?;
     thread::scope(|scope| {
@@ -75,7 +80,7 @@ fn write_one(
     Ok(())
 }
 
-/// Commit `number` as a serializable transaction, beside one that is given up.
+/// Makes commit `number` as a serializable transaction, beside a transaction that is given up.
 fn transact(database: &Database, tables: &[Table; 2], thread: u32, number: u64, durability: Durability) -> Result<()> {
     let mut given_up = database.begin()?;
     given_up.put(&tables[0], record_key(thread, number + WINDOW, 0), b"never committed")?;
@@ -90,7 +95,7 @@ fn transact(database: &Database, tables: &[Table; 2], thread: u32, number: u64, 
     Ok(())
 }
 
-/// Everything that commit `number` puts, with its value, or deletes.
+/// Every key that commit `number` puts, with its value, or deletes.
 fn each_write(
     tables: &[Table; 2], thread: u32, number: u64,
     mut write: impl FnMut(&Table, Vec<u8>, Option<Vec<u8>>) -> braid::Result<()>,
@@ -107,17 +112,18 @@ fn each_write(
     Ok(())
 }
 
-/// What is left of the commits of one thread.
+/// The remains of one thread's commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survivor {
-    /// Which thread.
+    /// The thread.
     pub thread: u32,
-    /// Number of its last commit found.
+    /// Number of the thread's last commit found.
     pub last: u64,
 }
 
-/// Checks that what is there is exactly what commits 1 to some number leave, for each thread, and that this number is at least
-/// `acknowledged[thread]` and at most one more. Returns the numbers and the findings; no findings means that all is well.
+/// Checks that the database holds, for each thread, exactly the result of its commits 1 to some number `n`, with
+/// `acknowledged[thread] ≤ n ≤ acknowledged[thread] + 1`. Returns the numbers and the findings; without findings all is
+/// well.
 ///
 /// # Errors
 /// When the database cannot be read.
@@ -209,7 +215,7 @@ fn parse_record_key(key: &[u8]) -> Option<(u64, u16)> {
     Some((u64::from_be_bytes(*number), u16::from_be_bytes(item.try_into().ok()?)))
 }
 
-/// Up to 300 bytes, or up to 40 KiB in a long one.
+/// Up to 300 bytes, or up to 40 KiB for a long value.
 fn record_value(side: u8, thread: u32, number: u64, item: u16) -> Vec<u8> {
     let seed = mix(mix(number) ^ u64::from(thread) << 32 ^ u64::from(item) << 8 ^ u64::from(side));
     let most = if number.is_multiple_of(LONG_EVERY) { 40_000 } else { 300 };

@@ -1,58 +1,58 @@
-//! What can go wrong in a measurement.
+//! The errors of a measurement.
 
 use std::path::PathBuf;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong.
+/// An error of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database refused or failed.
     #[error(transparent)]
     Database(#[from] braid::Error),
-    /// The device refused or failed: while its limits were measured, or under a tree that Braid is compared with.
+    /// The device refused or failed, during the measurement of its limits or under a tree that Braid is compared with.
     #[error(transparent)]
     Device(#[from] psync::Error),
-    /// A file or directory outside the database.
+    /// An operation on a file or directory outside the database failed.
     #[error("{action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// Its file or directory.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         source: std::io::Error,
     },
     /// The measurement cannot be made as asked.
     #[error("{0}")]
     Invalid(String),
-    /// It was asked to stop.
+    /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// A read returned something else than what was written.
+    /// A read returned another value than the one written.
     #[error(
         "record {index} of table `{table}` has a value that no workload wrote ({bytes} bytes): run `braid verify` on the database"
     )]
     WrongValue {
         /// The table.
         table: String,
-        /// Which record.
+        /// The record.
         index: u64,
         /// Length of the value found.
         bytes: usize,
     },
-    /// A record of YCSB is not what it must be.
+    /// A record of YCSB is wrong.
     #[error("record `{key}` of table `{table}` {problem}: run `braid verify` on the database")]
     WrongRecord {
         /// The table.
         table: String,
-        /// Its key.
+        /// The key of the record.
         key: String,
-        /// What is wrong with it.
+        /// The defect.
         problem: &'static str,
     },
-    /// The table that workloads use holds something else.
+    /// The table that workloads use has other contents.
     #[error(
         "table `{table}` holds records that `braid bench` did not write with {made_with}; fills replace this table, so they stop here: \
          delete the database, or use another one"
@@ -60,10 +60,10 @@ pub enum Error {
     ForeignTable {
         /// The table.
         table: String,
-        /// The options that say how the records that are asked for look.
+        /// The options that describe the records asked for.
         made_with: String,
     },
-    /// A scan showed a record that should have come earlier, or that had come before.
+    /// A scan showed a record too late or a second time.
     #[error(
         "a scan of table `{table}` showed record {index} where record {expected} or a later one was due: run `braid verify`"
     )]
@@ -72,7 +72,7 @@ pub enum Error {
         table: String,
         /// The record that was shown.
         index: u64,
-        /// The first one that could have come.
+        /// The first record that could have come.
         expected: u64,
     },
 }

@@ -1,9 +1,10 @@
 //! Keys as a function of an index.
 //!
-//! 1. The key of record `i` is `i` as 8 bytes big-endian, then filler that depends on `i` alone: keys sort as their indexes do, have one
-//!    size, and their index can be read back.
-//! 2. A random order of all of them is a [`Permutation`]: a four-round Feistel network over the next even power of two, walked along its
-//!    cycle until it lands below the count (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). It needs no memory and gives each index exactly once.
+//! 1. The key of record `i` is `i` as 8 bytes big-endian, then filler that depends on `i` alone. Keys therefore sort as
+//!    their indexes do, have one size, and give their index back.
+//! 2. A random order of all indexes is a [`Permutation`]: a four-round Feistel network over the next even power of two,
+//!    walked along its cycle until it lands below the count (Black and Rogaway, "Ciphers with arbitrary finite
+//!    domains", 2002). A permutation needs no memory and gives each index exactly once.
 
 use std::ops::Range;
 
@@ -19,13 +20,14 @@ pub const fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// By how much each word of a stream is above the one before it: odd, and without a pattern in its bytes.
+/// The difference between consecutive words of a stream: odd, and without a pattern in its bytes.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The stream of bytes that belongs to `seed`, into `out`: eight at a time, of numbers that rise by [`STEP`].
+/// Writes the stream that belongs to `seed` into `out`, eight bytes at a time, from numbers that rise by [`STEP`].
 ///
-/// That is as little work as can be, and a processor does several words at once, so that a workload measures the database and not
-/// its own check. It is enough: another seed has another number at every place, and hardly four of its bytes come again, so it does not compress.
+/// The work per word is minimal, and a processor does several words at once, so a workload measures the database and
+/// not its own check. The stream suffices: another seed has another number at every position, and hardly four of the
+/// bytes repeat, so the stream does not compress.
 pub(crate) fn stream(seed: u64, out: &mut [u8]) {
     let mut state = seed;
     for chunk in out.chunks_mut(8) {
@@ -44,7 +46,7 @@ pub(crate) fn is_stream(seed: u64, bytes: &[u8]) -> bool {
             next = next.wrapping_add(STEP);
         }
     };
-    // Of numbers of words that are known here no loop is left.
+    // With a number of words known at compile time, no loop remains.
     let (blocks, mut rest) = bytes.as_chunks::<32>();
     blocks.iter().for_each(|block| compare(block));
     if let Some((words, behind)) = rest.split_first_chunk::<16>() {
@@ -57,7 +59,7 @@ pub(crate) fn is_stream(seed: u64, bytes: &[u8]) -> bool {
     }
     if !rest.is_empty() {
         let Some(last) = bytes.last_chunk::<8>() else { return rest == &next.to_le_bytes()[..rest.len()] };
-        // What is left, and the end of the word before it once more: to compare each byte would take longer.
+        // The remaining bytes, compared together with the end of the word before: byte by byte would take longer.
         let bits = 8 * rest.len();
         difference |= u64::from_le_bytes(*last) ^ (next.wrapping_sub(STEP) >> bits | next << (64 - bits));
     }
@@ -85,7 +87,7 @@ pub fn key(index: u64, size: usize) -> Vec<u8> {
     key
 }
 
-/// The index of a key, or none when [`write()`] did not make it.
+/// The index of a key, or none when [`write()`] did not make the key.
 #[must_use]
 #[inline]
 pub fn index(key: &[u8]) -> Option<u64> {
@@ -116,7 +118,7 @@ impl Permutation {
         Self { count, half_bits, seed }
     }
 
-    /// What stands at `position`, below the count.
+    /// The index at `position`, which is below the count.
     #[must_use]
     pub fn at(&self, position: u64) -> u64 {
         debug_assert!(position < self.count, "a position is below the count");

@@ -1,12 +1,14 @@
-//! What the device itself can do: the numbers to hold a store's numbers against.
+//! The limits of the device itself, with which the numbers of a store are compared.
 //!
-//! 1. Reads are measured on the largest file of the database's tables, with a given number in flight all the time
-//!    ([`psync::probe::random_reads_per_second`]), at the I/O size that the workload has. No database code is on this path.
-//! 2. Writes and flushes are measured on a scratch file in the database's directory, which is written once in full before, because blocks
-//!    that were never written are slower to write and to flush ([`psync::probe::limits`]). It has no name and goes by itself.
-//! 3. The backend is the best one this machine has, whatever the workload uses: a limit belongs to the device.
+//! 1. Reads are measured on the largest file of the database's tables, with a constant number in flight
+//!    ([`psync::probe::random_reads_per_second`]), at the I/O size of the workload. No database code is on this path.
+//! 2. Writes and flushes are measured on a scratch file in the database's directory ([`psync::probe::limits`]). The
+//!    file is first written once in full, because blocks that were never written are slower to write and to flush. The
+//!    scratch file has no name and disappears by itself.
+//! 3. The backend is the best one of this machine, independent of the workload's backend, because a limit belongs to
+//!    the device.
 //!
-//! Invariants: the file is opened past the page cache where the file system allows it ([`Probe::is_direct`] says whether it did); a
+//! Invariants: the file is opened past the page cache where the file system allows that ([`Probe::is_direct`] tells); a
 //! measurement has a time, not a count, so a slow device cannot stall a run.
 
 use std::fs;
@@ -34,12 +36,13 @@ pub struct Probe {
     bytes: u64,
 }
 
-/// What the device writes.
+/// The write limits of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Writes {
     /// Bytes per second of 1 MiB writes, one after another, flushed at the end.
     pub sequential_bytes_per_second: f64,
-    /// Writes of 4 KiB in place, each followed by fdatasync, per second: what one thread that waits for each commit could do at most.
+    /// Writes of 4 KiB in place, each followed by fdatasync, per second: the upper bound for one thread that waits for
+    /// each commit.
     pub flushed_per_second: f64,
 }
 
@@ -47,7 +50,7 @@ impl Probe {
     /// Opens the largest file of the tables of the database in `database`.
     ///
     /// # Errors
-    /// When there is none, or it cannot be opened.
+    /// When there is no such file, or the file cannot be opened.
     pub fn open(database: &Path) -> Result<Self> {
         let files = data_files(database)?;
         let (path, _) = files.into_iter().max_by_key(|(_, bytes)| *bytes).ok_or_else(|| {
@@ -60,19 +63,20 @@ impl Probe {
         Ok(Self { psync, path, file, bytes })
     }
 
-    /// The backend that measures.
+    /// The backend of the measurements.
     #[must_use]
     pub fn backend(&self) -> BackendKind {
         self.psync.backend()
     }
 
-    /// Whether reads go past the page cache. Where they do not, the limits are those of memory.
+    /// Whether reads bypass the page cache. Otherwise the limits are those of memory.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.file.is_direct()
     }
 
-    /// Random reads of `bytes`, in whole pages, per second, with `depth` in flight, measured for `time`. None when the file is not that long.
+    /// Random reads of `bytes`, in whole pages, per second, with `depth` in flight, measured for `time`. None when the
+    /// file is shorter than one read.
     ///
     /// # Errors
     /// When a read fails.
@@ -86,7 +90,7 @@ impl Probe {
         Ok(Some(random_reads_per_second(&psync, &self.file, bytes, depth, time)?))
     }
 
-    /// Bytes per second of 1 MiB reads, one after another. None when the file is not that long.
+    /// Bytes per second of 1 MiB reads, one after another. None when the file is shorter than one read.
     ///
     /// # Errors
     /// When a read fails.
@@ -131,7 +135,7 @@ impl Probe {
     }
 }
 
-/// The files of a database that hold its tables (pages and documents, not the log) with their lengths.
+/// The files of a database's tables (pages and documents, not the log) with their lengths.
 fn data_files(database: &Path) -> Result<Vec<(PathBuf, u64)>> {
     let mut paths = vec![database.join("data")];
     let documents = database.join("doc");
@@ -151,7 +155,7 @@ fn data_files(database: &Path) -> Result<Vec<(PathBuf, u64)>> {
     Ok(paths.into_iter().filter_map(with_length).collect())
 }
 
-/// The median of what was measured, or none of nothing.
+/// The median of the measurements, or none without any.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();

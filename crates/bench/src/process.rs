@@ -1,7 +1,7 @@
-//! What the operating system counts for this process, and its page cache.
+//! The operating system's counts for this process, and its page cache.
 //!
-//! Everything here is read from `/proc/self`; where that is not there (another operating system, a restricted container) the answer
-//! is none, and reports leave the field empty rather than print zero.
+//! All counts are read from `/proc/self`. Where that is missing (another operating system, a restricted container) the
+//! answer is none, and reports leave the field empty rather than print zero.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,10 @@ use rustix::fs::Advice;
 
 use crate::{Error, Result};
 
-/// Bytes that this process made the storage device read since it started: `read_bytes` of `/proc/self/io`. What the page cache served is not counted.
+/// Bytes that this process made the storage device read since its start: `read_bytes` of `/proc/self/io`. Reads served
+/// by the page cache are not counted.
 ///
-/// There is no such thing for writes: see [`block`](crate::block).
+/// Writes have no such count: see [`block`](crate::block).
 #[must_use]
 pub fn read_bytes() -> Option<u64> {
     field(&fs::read_to_string("/proc/self/io").ok()?, "read_bytes")
@@ -25,7 +26,7 @@ pub struct Memory {
     pub resident_bytes: u64,
     /// Most bytes that were ever resident.
     pub peak_bytes: u64,
-    /// Of those that are resident now, pages of files that are mapped: above all the program.
+    /// The resident bytes that are pages of mapped files: above all the program.
     pub file_bytes: u64,
 }
 
@@ -57,15 +58,15 @@ pub fn bytes_below(directory: &Path) -> Result<u64> {
     Ok(total)
 }
 
-/// Asks the operating system to forget the pages of every file below `directory`. Dirty pages are written first, since they cannot be
-/// forgotten.
+/// Asks the operating system to forget the pages of every file below `directory`. Dirty pages are written first,
+/// because they cannot be forgotten.
 ///
 /// # Errors
 /// When a file cannot be opened, flushed or advised on.
 pub fn evict_page_cache(directory: &Path) -> Result<()> {
     each_file(directory, &mut |path, _| {
         let file = match fs::File::open(path) {
-            // It may be released between listing and opening.
+            // The file may be released between the listing and the open.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             opened => opened.map_err(Error::io("opening", path))?,
         };
@@ -79,7 +80,7 @@ fn each_file(directory: &Path, visit: &mut dyn FnMut(&Path, u64) -> Result<()>) 
     for entry in fs::read_dir(directory).map_err(Error::io("listing", directory))? {
         let entry = entry.map_err(Error::io("listing", directory))?;
         let path = entry.path();
-        // A file may be released between listing and looking.
+        // A file may be released between the listing and this look.
         let Ok(metadata) = fs::symlink_metadata(&path) else { continue };
         if metadata.is_dir() {
             each_file(&path, visit)?;

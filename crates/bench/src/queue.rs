@@ -1,9 +1,11 @@
-//! A queue of jobs: each is pushed, claimed as the first that nobody has, and acknowledged.
+//! A queue of jobs: each job is pushed, claimed as the first unclaimed one, and acknowledged.
 //!
-//! 1. A job is a key that rises with its number. To claim it is to move it behind all that wait, to acknowledge it to delete it there: three commits.
-//! 2. Jobs that are under way are known to the threads, as workers of one process know them: so claims do not wait for one another's commits.
+//! 1. A job is a key that rises with the job's number. A claim moves the job behind all waiting jobs, and the
+//!    acknowledgement deletes the moved job: three commits per job.
+//! 2. The threads share the knowledge of the jobs under way, as the workers of one process do, so claims do not wait
+//!    for one another's commits.
 //!
-//! Invariants: no job is claimed twice; in the end none is left.
+//! Invariants: no job is claimed twice; in the end no job is left.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +19,10 @@ use crate::{Config, Error, Result, keys};
 
 /// The table of the queue.
 pub(crate) const TABLE: &str = "queue";
-/// Where the keys of claimed jobs are.
+/// Prefix of the keys of claimed jobs.
 const CLAIMED: u64 = 1 << 62;
 
-/// The threads that work at a queue.
+/// The threads that work on a queue.
 pub(crate) struct Clients<'a> {
     database: &'a Database,
     table: &'a Table,
@@ -29,27 +31,28 @@ pub(crate) struct Clients<'a> {
     claims: Mutex<Claims>,
 }
 
-/// What the workers of a queue know of jobs that were claimed. Jobs have numbers from 0 on.
+/// The workers' shared knowledge of claimed jobs. Jobs are numbered from 0.
 #[derive(Debug, Default)]
 pub struct Claims {
     /// Jobs whose claims are not committed yet.
     under_way: BTreeSet<u64>,
-    /// All below were claimed, and those beside it.
+    /// All jobs below this number were claimed, and also the jobs listed beside.
     below: u64,
     beside: BTreeSet<u64>,
 }
 
 impl Claims {
-    /// How many jobs that wait are claimed already, at most.
+    /// Upper bound on the number of waiting jobs that are claimed already.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Claims a job that waits: false where somebody has already, and it does not wait for long.
+    /// Claims a waiting job; false when another worker has claimed the job already, in which case the job will not wait
+    /// for long.
     ///
     /// # Errors
-    /// When it was claimed and committed before: then it should not wait.
+    /// When the job's claim was committed before, because then the job should not be waiting.
     pub fn claim(&mut self, job: u64) -> Result<bool> {
         if self.under_way.contains(&job) {
             return Ok(false);
@@ -63,7 +66,7 @@ impl Claims {
         Ok(self.under_way.insert(job))
     }
 
-    /// The claim of a job is committed: it does not wait any more.
+    /// Notes that the claim of a job is committed, so the job waits no longer.
     pub fn committed(&mut self, job: u64) {
         self.under_way.remove(&job);
     }
@@ -74,7 +77,8 @@ impl<'a> Clients<'a> {
         Self { database, table, config, next: AtomicU64::new(0), claims: Mutex::default() }
     }
 
-    /// The work of one thread: jobs, until all there are to be are pushed. An operation is a job, from its push to the acknowledgement of one.
+    /// The work of one thread: jobs, until the intended number is pushed. An operation is one job pushed and one job
+    /// acknowledged.
     pub(crate) fn work(&self, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         let mut value = vec![0; self.config.value_size];
         while shared.goes_on() {
@@ -100,7 +104,7 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    /// The first job that waits and that nobody claims. There is one for a thread that has pushed one.
+    /// The first waiting job that no worker has claimed. A thread that has pushed a job always finds one.
     fn claim(&self) -> Result<u64> {
         let mut claims = self.claims();
         let mut waiting = self.table.range(..self.key(CLAIMED));
@@ -114,7 +118,7 @@ impl<'a> Clients<'a> {
         Err(wrong("no job waits for a thread that has pushed one"))
     }
 
-    /// Jobs that are left.
+    /// Number of jobs left.
     pub(crate) fn left(&self) -> Result<u64> {
         let mut range = self.table.iter().keys_only();
         let mut left = 0;

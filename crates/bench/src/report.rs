@@ -1,4 +1,4 @@
-//! What came out, as printed by `--json`: one object per workload.
+//! The results of a workload, as printed by `--json`: one object per workload.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::reproduce::figure::{Axis, Drawing, Figure, Panel, Point};
 use crate::ycsb::YcsbReport;
 
-/// Random reads per second with so many in flight.
+/// Random reads per second at one depth.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DepthRate {
     /// Reads in flight.
@@ -17,13 +17,14 @@ pub struct DepthRate {
     pub reads_per_second: f64,
 }
 
-/// Which of the device's limits `device_ops_per_second` is.
+/// The device limit behind `device_ops_per_second`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// Random reads per second at the workload's depth and I/O size.
     RandomRead,
-    /// Random reads of the size of a scan's requests, as many in flight as it asks for ahead, times the records that each brought.
+    /// Random reads of the size of a scan's requests, as many in flight as the scan asks for ahead, times the records
+    /// per request.
     ScanRead,
     /// Sequential read bytes per second, divided by the bytes of a record.
     SequentialRead,
@@ -33,7 +34,8 @@ pub enum Limit {
     FlushedWrite,
 }
 
-/// The result of one workload. Rates are per second, latencies in microseconds, sizes in bytes. A field is null where it was not measured.
+/// The result of one workload. Rates are per second, latencies in microseconds, sizes in bytes. A field is null where
+/// it was not measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Name of the workload.
@@ -50,9 +52,9 @@ pub struct Report {
     pub threads: usize,
     /// Operations per call.
     pub batch: usize,
-    /// Records in the table; where some are inserted, those of the beginning.
+    /// Records in the table; for a workload that inserts, those at the beginning.
     pub num: u64,
-    /// Bytes of a key, of the longest where they differ.
+    /// Bytes of a key; of the longest key where sizes differ.
     pub key_size: usize,
     /// Bytes of a value.
     pub value_size: usize,
@@ -66,39 +68,44 @@ pub struct Report {
     pub database_bytes: u64,
     /// Whether caches were emptied before the run.
     pub cold: bool,
-    /// Start of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Operations done: keys looked up, records written or scanned, seeks, commits. Of reads while others write, all of them.
+    /// Operations done: keys looked up, records written or scanned, seeks, commits. For reads beside writers, all of
+    /// the reads.
     pub operations: u64,
-    /// Time they took; for fills, overwrites and the slices of mixes that write until everything was applied to the structure.
+    /// Time of the operations. For fills, overwrites and the slices of mixes that write, the time ends when every
+    /// operation is applied to the structure.
     pub seconds: f64,
     /// Part of `seconds` spent waiting for queued operations to be applied after the last call.
     pub drain_seconds: f64,
-    /// Operations per second; the median over the pairs where there are several.
+    /// Operations per second; with several pairs the median over them.
     pub ops_per_second: f64,
-    /// Operations of each second, whole seconds alone, where the workload is one run.
+    /// Operations of each whole second, where the workload is one run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ops_by_second: Vec<u64>,
-    /// Median latency of a call; in a scan, of 64 records, read and checked. At a target rate from when a call was due.
+    /// Median latency of a call; in a scan, of 64 records, read and checked. With a target rate, a latency starts when
+    /// the call was due.
     pub p50_us: f64,
-    /// 99th percentile of the latency of a call. Where others write: of a call during which writes were applied, as the other latencies.
+    /// 99th percentile of the latency of a call. Beside writers, this and the other latencies are those of calls during
+    /// which writes were applied.
     pub p99_us: f64,
     /// 99.9th percentile of the latency of a call.
     pub p999_us: f64,
     /// Worst latency of a call.
     pub max_us: f64,
-    /// 99th percentile of the same calls while nobody writes, where the workload measures both.
+    /// 99th percentile of the same calls without writers, where the workload measures both.
     pub quiet_p99_us: Option<f64>,
     /// `p99_us` over `quiet_p99_us`; the median of the ratio within each pair.
     pub p99_ratio: Option<f64>,
-    /// Keys looked up that were not there.
+    /// Keys looked up that did not exist.
     pub not_found: u64,
-    /// Records that a fill read back afterwards, and found right: every 1000th.
+    /// Records (every 1000th) that a fill read back afterwards and found right.
     pub read_back: u64,
-    /// Bytes this process made the device read during the workload.
+    /// Bytes that this process made the device read during the workload.
     pub read_bytes: Option<u64>,
-    /// Bytes written to the device during the workload, by whoever writes to it: run nothing beside it. What the page cache
-    /// holds is written before each count. None where the file system has no block device of its own.
+    /// Bytes written to the device during the workload by all processes, so run nothing beside the workload. Dirty
+    /// pages of the page cache are written before each count. None where the file system has no block device of its
+    /// own.
     pub written_bytes: Option<u64>,
     /// `written_bytes` over the bytes of the keys and values put.
     pub write_amplification: Option<f64>,
@@ -108,15 +115,16 @@ pub struct Report {
     pub leaf_reads_per_operation: Option<f64>,
     /// Read requests to the data files per second; the median over the pairs.
     pub reads_per_second: Option<f64>,
-    /// Bytes of one read request, and of one leaf where others write, on average, rounded up to whole pages; the I/O size of the limit.
+    /// Bytes of one read request, or of one leaf beside writers: the average, rounded up to whole pages. This is the
+    /// I/O size of the limit.
     pub io_bytes: u64,
     /// Resident memory at the end.
     pub resident_bytes: Option<u64>,
     /// Peak resident memory since the process started.
     pub peak_resident_bytes: Option<u64>,
-    /// Which limit `device_ops_per_second` is.
+    /// The limit behind `device_ops_per_second`.
     pub device_limit: Limit,
-    /// Requests in flight while that limit was measured.
+    /// Requests in flight during the measurement of that limit.
     pub device_depth: usize,
     /// Backend that measured the limits.
     pub device_backend: String,
@@ -126,7 +134,8 @@ pub struct Report {
     pub device_ops_per_second: Option<f64>,
     /// `ops_per_second` over `device_ops_per_second`; the median of the ratio within each pair.
     pub device_share: Option<f64>,
-    /// For reads: `reads_per_second` over the limit, pair by pair. It leaves out what caches served, so it cannot flatter.
+    /// For reads: `reads_per_second` over the limit, pair by pair. Reads served by caches are left out, so the figure
+    /// cannot flatter.
     pub device_read_share: Option<f64>,
     /// The device's random reads at `io_bytes` and depths 1, 32 and 128.
     pub device_random_read: Vec<DepthRate>,
@@ -138,9 +147,9 @@ pub struct Report {
     pub device_flushed_writes_per_second: Option<f64>,
     /// Pairs of (limit, slice) that the medians are over.
     pub pairs: usize,
-    /// Whether it was stopped before its end.
+    /// Whether the run was stopped before its end.
     pub interrupted: bool,
-    /// What a YCSB workload has besides.
+    /// The further results of a YCSB workload.
     pub ycsb: Option<YcsbReport>,
 }
 

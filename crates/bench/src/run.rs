@@ -1,10 +1,13 @@
 //! One workload from the open database to its report.
 //!
-//! 1. [`prepare`] gives the table: emptied for a fill, checked to be a benchmark's for the rest.
-//! 2. A sliced workload (reads, commits): a warm-up slice that is not counted and tells the I/O size; then pairs of limit and slice.
-//! 3. Reads while others write: each pair has a slice without writers before.
-//! 4. Mixes that write: what a slice queues is applied in its time, so that the device is quiet when the next limit is measured.
-//! 5. Any other: the limit before, the whole run with the wait for queued operations, the limit after.
+//! 1. [`prepare`] gives the table: emptied for a fill, otherwise checked to be a benchmark's.
+//! 2. A sliced workload (reads, commits) has a warm-up slice, which is not counted and gives the I/O size, and then
+//!    pairs of limit and slice.
+//! 3. For reads beside writers, each pair begins with a slice without writers.
+//! 4. For mixes that write, a slice applies its queued operations within its own time, so that the device is quiet when
+//!    the next limit is measured.
+//! 5. Any other workload is one run: the limit before, the run including the wait for queued operations, the limit
+//!    after.
 //!
 //! Invariant: counters of the process are read right before and right after a slice, so limits are not in them.
 
@@ -26,36 +29,37 @@ use crate::{Config, DepthRate, Error, Limit, Report, Result, Workload, keys, que
 const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
 /// Shortest.
 const LIMIT_TIME_MIN: Duration = Duration::from_millis(10);
-/// Longest warm-up where the configuration does not say.
+/// Longest warm-up where the configuration gives none.
 const WARM_UP_MAX: Duration = Duration::from_secs(1);
-/// A fill reads every so many of its records back.
+/// A fill reads one in so many of its records back.
 const READ_BACK_STEP: u64 = 1000;
-/// The depths that every report has.
+/// The depths in every report.
 const DEPTHS: [usize; 3] = [1, 32, 128];
 /// Most reads in flight while a limit is measured.
 const DEPTH_MAX: usize = 1024;
 
-/// How a caller follows and stops a run.
+/// Callbacks with which a caller follows and stops a run.
 pub struct Watch<'a> {
-    /// Set to stop soon; the report then covers what was done.
+    /// Set to stop soon; the report then covers the operations done.
     pub stop: &'a AtomicBool,
-    /// Called about ten times a second with operations done and, where known, how many there will be.
+    /// Called about ten times a second with the operations done and, where known, the number intended.
     pub progress: &'a (dyn Fn(u64, Option<u64>) + Sync),
-    /// Called when another phase begins, with its name.
+    /// Called at the start of each phase, with its name.
     pub phase: &'a (dyn Fn(&str) + Sync),
 }
 
 /// Runs one workload.
 ///
 /// # Errors
-/// When the configuration is out of its limits, the table is missing or holds something else, a value is wrong, or the database or
-/// the device fails.
+/// When the configuration is out of its limits, the table is missing or has other contents, a value is wrong, or the
+/// database or the device fails.
 pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Report> {
     config.check()?;
     (watch.phase)("preparing");
     let Prepared { table, value_bytes, records } = prepare(database, config)?;
     if config.workload.reads() {
-        // What a fill left in the queue would be answered from memory, and applied in the middle of the measurement.
+        // Otherwise reads of a fill's queued puts would be answered from memory, and the puts applied in the middle of
+        // the measurement.
         database.checkpoint()?;
     }
     if config.cold {
@@ -76,11 +80,11 @@ pub fn run(database: &Database, config: &Config, watch: &Watch<'_>) -> Result<Re
     bench.report(&table, if matches!(config.workload, Workload::Ycsb(_)) { records } else { config.num })
 }
 
-/// Records of a benchmark in the table of the configuration's workload: one more than the index of the last one. None when the table is missing or
-/// empty.
+/// Number of a benchmark's records in the table of the configuration's workload: the index of the last record plus one.
+/// None when the table is missing or empty.
 ///
 /// # Errors
-/// When the table holds something that no workload wrote, or not as the configuration says, or cannot be read.
+/// When the table has contents that no workload wrote or that differ from the configuration, or cannot be read.
 pub fn existing_records(database: &Database, config: &Config) -> Result<Option<u64>> {
     Ok(existing(database, config)?.map(|(records, _)| records))
 }
@@ -105,11 +109,11 @@ fn existing(database: &Database, config: &Config) -> Result<Option<(u64, usize)>
     Ok(Some((index + 1, value.len())))
 }
 
-/// What a workload finds.
+/// The state of the table at the start of a workload.
 struct Prepared {
     table: Table,
     value_bytes: usize,
-    /// Records that it begins with.
+    /// Records at the start.
     records: u64,
 }
 
@@ -132,7 +136,7 @@ fn prepare(database: &Database, config: &Config) -> Result<Prepared> {
                     format!("num is {}: table `{name}` has {there} records; load more, or ask for fewer", config.num);
                 return Err(Error::Invalid(what));
             }
-            // New records come behind all that are there.
+            // New records follow all existing ones.
             Workload::Ycsb(core) if core.insert_share() > 0.0 => there,
             _ => config.num,
         };
@@ -150,7 +154,7 @@ fn prepare(database: &Database, config: &Config) -> Result<Prepared> {
     Ok(Prepared { table, value_bytes: config.value_bytes(), records: 0 })
 }
 
-/// What the threads of a workload do.
+/// The work of a workload's threads.
 enum Clients<'a> {
     Plain(Job<'a>),
     Ycsb(ycsb::Clients<'a>),
@@ -174,7 +178,8 @@ impl Clients<'_> {
         }
     }
 
-    /// Reads every `step`th record back: how many that were, and how many of them were not there. Of a queue nothing may be left.
+    /// Reads every `step`th record back; returns how many were read and how many of those were missing. A queue must be
+    /// empty.
     fn read_back(&self, step: u64) -> Result<(u64, u64)> {
         match self {
             Self::Plain(job) => job.read_back(step),
@@ -212,7 +217,7 @@ impl Bench<'_> {
             let quiet = self.quiet_slice(pair, slice_time)?;
             (self.watch.phase)(&format!("pair {pair} of {}: the database", self.config.pairs));
             let operations = self.config.slice_operations(pair - 1);
-            // Without a number of operations, time ends the slice; with one only where it was asked to.
+            // Without a number of operations, time ends the slice; with a number, time does so only where asked.
             let slice_time = Some(slice_time).filter(|_| operations.is_none() || self.config.duration.is_some());
             let busy = self.counted_slice(slice_time, operations)?;
             if let Some(quiet) = quiet {
@@ -223,7 +228,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A slice that does not count. It tells the size of a read, and returns how long a limit is to be measured: as long as a slice will take.
+    /// A slice that does not count. The warm-up finds the size of a read, and returns the time for measuring a limit:
+    /// as long as a slice will take.
     fn warm_up(&mut self, slice_time: Duration) -> Result<Duration> {
         (self.watch.phase)("warming up");
         let before = ReadCount::now(self.database)?;
@@ -234,7 +240,7 @@ impl Bench<'_> {
         self.seen.io_bytes = reads.bytes_per_read();
         match self.config.workload {
             Workload::ReadSeq => self.seen.scan = ScanRequest::of(reads, tally.operations),
-            // What is read to apply writes is not what a call reads.
+            // Reads made in order to apply writes are not reads of a call.
             workload if !workload.only_reads() => self.seen.io_bytes = reads.bytes_per_leaf(),
             _ => {}
         }
@@ -283,7 +289,7 @@ impl Bench<'_> {
         drive(self.config.threads + writers, time, self.watch, operations, &work)
     }
 
-    /// The reads of a pair without writers, where the workload is about the difference.
+    /// The reads of a pair without writers, for a workload about the difference.
     fn quiet_slice(&mut self, pair: usize, time: Duration) -> Result<Option<Tally>> {
         let Clients::Plain(job) = &self.clients else { return Ok(None) };
         if !self.config.workload.has_writer() {
@@ -319,7 +325,7 @@ impl Bench<'_> {
         DeviceBytes { read: read_bytes(), written: block::written_bytes(self.database.path()) }
     }
 
-    /// Which limit this workload is held against, and with how many requests in flight.
+    /// The limit for this workload, and the number of requests in flight.
     fn limit_of_workload(&self) -> (Limit, usize) {
         let threads = self.config.threads;
         match self.config.workload {
@@ -327,7 +333,7 @@ impl Bench<'_> {
                 (Limit::SequentialWrite, 8)
             }
             Workload::Commit | Workload::Queue => (Limit::FlushedWrite, 1),
-            // All but inserts of new records begin with a lookup.
+            // Every operation but the insert of a new record begins with a lookup.
             Workload::ReadRandom
             | Workload::SeekRandom
             | Workload::ReadWhileWriting
@@ -338,7 +344,7 @@ impl Bench<'_> {
                 Some(request) => {
                     (Limit::ScanRead, (threads * request.depth(self.database.psync().pio_max())).min(DEPTH_MAX))
                 }
-                // What is scanned is cached.
+                // The scanned records are cached.
                 None => (Limit::SequentialRead, 8),
             },
         }

@@ -1,4 +1,4 @@
-//! What the slices of one workload saw, and the report made of it.
+//! The observations from the slices of one workload, and the report made of them.
 
 use braid::Database;
 use psync::BLOCK;
@@ -12,7 +12,7 @@ use crate::{Config, DepthRate, Limit, Report, Result};
 /// The streams of a table: pages of its structure, and documents.
 const STREAMS: [&str; 2] = ["node", "doc"];
 
-/// Read requests that a database made to the files of its tables: pages and documents, not the log.
+/// Read requests of a database to the files of its tables: pages and documents, not the log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadCount {
     /// Requests.
@@ -26,10 +26,10 @@ pub struct ReadCount {
 }
 
 impl ReadCount {
-    /// Since the database was opened.
+    /// The counts since the database was opened.
     ///
     /// # Errors
-    /// When its statistics cannot be had.
+    /// When the statistics cannot be read.
     pub fn now(database: &Database) -> Result<Self> {
         let stats = database.stats()?;
         let (leaves, leaf_bytes) = (stats.cache.leaf_reads, stats.cache.leaf_read_bytes);
@@ -43,7 +43,7 @@ impl ReadCount {
         Ok(count)
     }
 
-    /// What came since `earlier`.
+    /// The difference since `earlier`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -54,20 +54,20 @@ impl ReadCount {
         }
     }
 
-    /// Average, rounded up to whole pages; one page where nothing was read.
+    /// Average bytes of a request, rounded up to whole pages; one page without any request.
     #[must_use]
     pub const fn bytes_per_read(self) -> u64 {
         whole_pages(self.bytes, self.reads)
     }
 
-    /// The same of leaves, whether each had a request of its own or not.
+    /// Average bytes of a leaf, whether or not each leaf had a request of its own.
     #[must_use]
     pub const fn bytes_per_leaf(self) -> u64 {
         whole_pages(self.leaf_bytes, self.leaves)
     }
 }
 
-/// What one request of a scan brings, on average.
+/// The average yield of one request of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScanRequest {
     pub(crate) records: f64,
@@ -75,13 +75,13 @@ pub(crate) struct ScanRequest {
 }
 
 impl ScanRequest {
-    /// None where everything came from the cache.
+    /// None when the cache served everything.
     pub(crate) fn of(reads: ReadCount, records: u64) -> Option<Self> {
         let leaves = ratio(reads.leaves as f64, reads.reads as f64).filter(|leaves| *leaves > 0.0)?;
         Some(Self { records: ratio(records as f64, reads.reads as f64)?, leaves })
     }
 
-    /// Requests in flight where so many leaves are asked for ahead.
+    /// Requests in flight when so many leaves are asked for ahead.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 1 to the number of leaves")]
     pub(crate) fn depth(self, leaves: usize) -> usize {
         ((leaves as f64 / self.leaves.max(1.0)).ceil() as usize).max(1)
@@ -95,17 +95,17 @@ const fn whole_pages(bytes: u64, reads: u64) -> u64 {
     if blocks == 0 { block } else { blocks * block }
 }
 
-/// Bytes that went from and to the storage device, where that is known.
+/// Bytes from and to the storage device, where known.
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceBytes {
     /// Read by this process.
     pub(crate) read: Option<u64>,
-    /// Written, by whoever writes to the same device.
+    /// Written by all processes on the same device.
     pub(crate) written: Option<u64>,
 }
 
 impl DeviceBytes {
-    /// What came since `earlier`.
+    /// The difference since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         self.with(earlier, u64::saturating_sub)
     }
@@ -124,9 +124,9 @@ impl DeviceBytes {
 /// Sums over the slices, and one rate per slice.
 pub(crate) struct Seen {
     pub(crate) tally: Tally,
-    /// What the same calls took while nobody wrote.
+    /// Latencies of the same calls without writers.
     pub(crate) quiet: Option<Tally>,
-    /// 99th percentiles of each pair: while writes were applied over while nobody wrote.
+    /// Ratios of the 99th percentiles of each pair: beside applied writes over without writers.
     pub(crate) p99_ratios: Vec<f64>,
     /// Records that a fill read back.
     pub(crate) read_back: u64,
@@ -141,7 +141,7 @@ pub(crate) struct Seen {
     /// The device's limit before each slice.
     pub(crate) limits: Vec<f64>,
     pub(crate) io_bytes: u64,
-    /// Records that a scan got of each request, and how many leaves that read.
+    /// Records and leaves per request of a scan, on average.
     pub(crate) scan: Option<ScanRequest>,
     pub(crate) random_read: Vec<DepthRate>,
     pub(crate) sequential_read: Option<f64>,
@@ -152,7 +152,7 @@ pub(crate) struct Seen {
     pub(crate) direct: bool,
 }
 
-/// What the report says besides what was seen.
+/// The report's figures beside the observations.
 pub(crate) struct Frame {
     pub(crate) structure: String,
     pub(crate) compression: String,
@@ -162,7 +162,7 @@ pub(crate) struct Frame {
     pub(crate) limit: Limit,
     pub(crate) depth: usize,
     pub(crate) interrupted: bool,
-    /// Records in the table when the workload began, or that a fill was to make.
+    /// Records in the table at the start of the workload, or the number that a fill was to make.
     pub(crate) records: u64,
     pub(crate) ycsb: Option<YcsbReport>,
 }
@@ -205,7 +205,7 @@ impl Seen {
         self.tally.merge(tally);
     }
 
-    /// Adds what a pair's calls took while nobody wrote, and while writes were applied.
+    /// Adds a pair's latencies without writers, and its latencies while writes were applied.
     pub(crate) fn quiet(&mut self, quiet: &Tally, busy: &Tally) {
         let p99 = |tally: &Tally| tally.latency.value_at_quantile(0.99) as f64;
         self.p99_ratios.extend(ratio(p99(busy), p99(quiet)).filter(|_| !busy.latency.is_empty()));
@@ -219,7 +219,7 @@ impl Seen {
         let DeviceBytes { read, written } = self.device;
         let amplification = |written| ratio(written as f64, self.tally.put_bytes as f64);
         let reads = config.workload.reads();
-        // Requests are not told apart by who made them.
+        // The counts do not tell the requests of reads and of applied writes apart.
         let only_reads = config.workload.only_reads();
         let memory = Memory::now();
         let of_random_reads = frame.limit == Limit::RandomRead;

@@ -1,10 +1,10 @@
-//! Client threads at work for a while, and what they saw.
+//! Client threads at work for a while, and their observations.
 //!
-//! 1. [`drive`] starts the threads and, meanwhile, tells the watcher how far they are.
-//! 2. Each thread records its calls in a [`Tally`] of its own; they are merged when all have stopped.
-//! 3. The time of a slice ends when the last thread stops, not when somebody notices.
+//! 1. [`drive`] starts the threads and, meanwhile, reports their progress to the watcher.
+//! 2. Each thread records its calls in a [`Tally`] of its own. The tallies are merged when all threads have stopped.
+//! 3. The time of a slice ends when the last thread stops, not when the watcher notices.
 //!
-//! Invariant: the first error of a thread stops the others and is what `drive` returns.
+//! Invariant: the first error of a thread stops the others, and `drive` returns that error.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -16,18 +16,19 @@ use crate::Result;
 use crate::run::Watch;
 use crate::ycsb::Kinds;
 
-/// How often the watcher hears of progress.
+/// Interval between two reports of progress to the watcher.
 const TICK: Duration = Duration::from_millis(100);
 /// Longest latency that a histogram keeps apart: one hour in nanoseconds.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// Decimal digits of a latency that are kept: within a hundredth. With a third one the histograms of 64 threads would take more memory than many a database.
+/// Decimal digits of a latency that are kept: within a hundredth. With a third digit the histograms of 64 threads would
+/// take more memory than many a database.
 const DIGITS: u8 = 2;
 
-/// What a thread, or several, did in a slice.
+/// The operations of one thread, or of several, in a slice.
 pub(crate) struct Tally {
     /// Operations: keys read, records written or scanned, seeks, commits.
     pub(crate) operations: u64,
-    /// Keys looked up and not there.
+    /// Keys looked up that did not exist.
     pub(crate) not_found: u64,
     /// Bytes of keys and values put.
     pub(crate) put_bytes: u64,
@@ -35,7 +36,8 @@ pub(crate) struct Tally {
     pub(crate) latency: Histogram<u32>,
     /// The operations of a mix by kind.
     pub(crate) kinds: Kinds,
-    /// Operations of all threads in each second of the slice but the last, where they are counted as they are done.
+    /// Operations of all threads in each second of the slice but the last, where operations are counted as they are
+    /// done.
     pub(crate) by_second: Vec<u64>,
 }
 
@@ -76,12 +78,12 @@ impl Tally {
     }
 }
 
-/// What the threads of a slice share.
+/// The state that the threads of a slice share.
 pub(crate) struct Shared<'a> {
     watch: &'a Watch<'a>,
     begin: Instant,
     deadline: Option<Instant>,
-    /// Operations that all threads together are to do, where that is known.
+    /// Intended operations of all threads together, where known.
     total: Option<u64>,
     failed: AtomicBool,
     done: AtomicU64,
@@ -94,22 +96,22 @@ impl Shared<'_> {
         !stopped && self.deadline.is_none_or(|deadline| Instant::now() < deadline)
     }
 
-    /// When the slice began.
+    /// The start of the slice.
     pub(crate) const fn begin(&self) -> Instant {
         self.begin
     }
 
-    /// Operations that all threads together are to do, where that is known.
+    /// Intended operations of all threads together, where known.
     pub(crate) const fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// The end of the slice's time, once it has come.
+    /// The end of the slice's time, once reached.
     pub(crate) fn passed_deadline(&self) -> Option<Instant> {
         self.deadline.filter(|deadline| Instant::now() >= *deadline)
     }
 
-    /// Waits until `due`, and says whether to go on: not where something else comes before it.
+    /// Waits until `due`; false when the slice has to end before then.
     pub(crate) fn sleep_until(&self, due: Instant) -> bool {
         while self.goes_on() {
             let left = due.saturating_duration_since(Instant::now());
@@ -128,7 +130,8 @@ impl Shared<'_> {
     }
 }
 
-/// Runs `work` on `threads` threads, until each returns, and merges what they saw. Returns the time from start to the last one's end.
+/// Runs `work` on `threads` threads, until each returns, and merges their tallies. Returns the time from the start to
+/// the end of the last thread.
 pub(crate) fn drive(
     threads: usize, time: Option<Duration>, watch: &Watch<'_>, total: Option<u64>,
     work: &(dyn Fn(usize, &Shared<'_>, &mut Tally) -> Result<()> + Sync),

@@ -1,16 +1,27 @@
 //! A trace of index operations as TPC-C makes them (TPC-C specification, revision 5).
 //!
-//! 1. The eight indexes are the primary keys of the tables that have one. A key is a number of 64 bits that begins with the index, so
-//!    eight indexes can share one tree and one budget, and in each keys sort as the primary key does.
-//! 2. [`Trace::load`] gives the keys of a freshly populated database (clause 4.3.3) in order: 47 million for 100 warehouses.
-//! 3. [`Trace`] plays the five transactions at random warehouses and districts, with the specification's non-uniform choice of
-//!    customers and items (clause 2.1.6), order ids that ascend in each district, and deliveries that delete the oldest new order.
-//! 4. The mix of transactions is solved for the shares of operations that Roh et al. traced inside PostgreSQL (PVLDB 5(4), 2011, §4.2:
-//!    71.5 % point searches, 23.8 % inserts, 3.7 % range searches, 1 % deletes). That takes 41 % new orders, 39 % payments, 17 %
-//!    order statuses, 2 % deliveries and 2 % stock levels, where the specification has 45, 43, 4, 4 and 4: their trace did fewer
-//!    deliveries.
+//! 1. The eight indexes are the primary keys of the tables that have one. A key is a number of 64 bits that begins with
+//!    the index. So eight indexes can share one tree and one budget, and within each index keys sort as the primary key
+//!    does.
+//! 2. [`Trace::load`] gives the keys of a freshly populated database (clause 4.3.3) in order: 47 million for 100
+//!    warehouses.
+//! 3. [`Trace`] plays the five transactions at random warehouses and districts, with the specification's non-uniform
+//!    choice of customers and items (clause 2.1.6). Order ids ascend in each district, and deliveries delete the oldest
+//!    new order.
+//! 4. The mix of transactions is solved for the shares of operations that Roh et al. traced inside PostgreSQL (PVLDB
+//!    5(4), 2011, §4.2): 71.5 % point searches, 23.8 % inserts, 3.7 % range searches, 1 % deletes. Their trace had
+//!    fewer deliveries than the specification asks for:
 //!
-//! Invariants: a point search and a delete name a key that is there; an insert names one that never was; the same seed gives the same trace.
+//!    | transaction | here | specification |
+//!    |---|---|---|
+//!    | new order | 41 % | 45 % |
+//!    | payment | 39 % | 43 % |
+//!    | order status | 17 % | 4 % |
+//!    | delivery | 2 % | 4 % |
+//!    | stock level | 2 % | 4 % |
+//!
+//! Invariants: a point search and a delete name an existing key; an insert names a key that never existed; the same
+//! seed gives the same trace.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -26,7 +37,7 @@ const CUSTOMERS: u64 = 3000;
 const NEW_ORDERS: u64 = 900;
 /// Items, and stock of each warehouse.
 const ITEMS: u64 = 100_000;
-/// Orders that a stock level looks at.
+/// Orders read by a stock level transaction.
 const LAST_ORDERS: u64 = 20;
 /// Lines of an order: this many to [`LINES_MAX`].
 const LINES_MIN: u64 = 5;
@@ -77,7 +88,7 @@ impl Index {
         (self as u64) << 56 | warehouse << 40 | district << 36 | id << 8 | line
     }
 
-    /// The index that a key belongs to.
+    /// The index of a key.
     #[must_use]
     pub fn of(key: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|index| *index as u64 == key >> 56)
@@ -87,18 +98,18 @@ impl Index {
 /// One index operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Look up a key that is there.
+    /// Look up an existing key.
     Search(u64),
-    /// Insert a key that was never there.
+    /// Insert a key that never existed.
     Insert(u64),
     /// Read the keys of a range.
     Range(Range<u64>),
-    /// Delete a key that is there.
+    /// Delete an existing key.
     Delete(u64),
 }
 
 impl Operation {
-    /// Which of the four kinds it is, as an index of [`Operation::NAMES`].
+    /// The operation's kind, as an index of [`Operation::NAMES`].
     #[must_use]
     pub const fn kind(&self) -> usize {
         match self {
@@ -129,9 +140,9 @@ impl Transaction {
 /// Order ids of a district.
 #[derive(Clone, Copy, Debug)]
 struct District {
-    /// The next new order has it.
+    /// Id of the next new order.
     next: u64,
-    /// The oldest new order has it.
+    /// Id of the oldest new order.
     oldest_new: u64,
 }
 
@@ -144,7 +155,7 @@ pub fn loaded_keys(warehouses: u64) -> u64 {
     warehouses + warehouses * DISTRICTS + 2 * orders + new_orders + lines + ITEMS + warehouses * ITEMS
 }
 
-/// Lines of an order: 5 to 15 with a mean of 10, a function of its id so that nobody has to remember it.
+/// Lines of an order: 5 to 15 with a mean of 10, as a function of the order's id, so that no state is needed.
 const fn lines(order: u64) -> u64 {
     LINES_MIN + crate::keys::mix(order) % (LINES_MAX - LINES_MIN + 1)
 }
@@ -409,7 +420,7 @@ mod tests {
         assert_eq!((newest.len(), oldest.len()), (30, 30), "every district of three warehouses takes part");
     }
 
-    /// A few items are asked for far more often than most: the non-uniform choice of the specification.
+    /// A few items are read far more often than most: the non-uniform choice of the specification.
     #[test]
     fn items_are_chosen_unevenly() {
         let mut counts = BTreeMap::<u64, usize>::new();

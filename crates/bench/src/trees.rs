@@ -1,7 +1,8 @@
-//! Index structures as the laboratory measures them: one trait over the PIO B-tree and the trees it replaces.
+//! Index structures as the laboratory measures them: one trait over the PIO B-tree and the trees that it replaces.
 //!
-//! All of them keep entries of one [`Shape`] in files of one directory, do their I/O through psync, and hold no more memory than
-//! their budget says: buffers, mapping tables and queues together. None but Braid's logs anything; a crash loses them.
+//! All of them keep entries of one [`Shape`] in files of one directory and do their I/O through psync. They hold no
+//! more memory than their budget allows: buffers, mapping tables and queues together. Only Braid writes a log; a crash
+//! loses the other trees.
 
 pub mod bftl;
 pub mod blink;
@@ -53,14 +54,14 @@ impl Shape {
     }
 }
 
-/// What every tree is made with.
+/// The parameters that all trees are made with.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Does the I/O.
+    /// The I/O of the tree.
     pub psync: Psync,
     /// An empty directory for the files.
     pub directory: PathBuf,
-    /// What the entries look like.
+    /// Lengths of the keys and values of all entries.
     pub shape: Shape,
     /// Memory for buffers, mapping tables and queues together, in bytes.
     pub memory_bytes: u64,
@@ -74,13 +75,13 @@ pub trait Tree: Send + Sync {
     /// Its name in tables and figures.
     fn name(&self) -> &'static str;
 
-    /// Looks a key up; whether it is there. `value` is replaced by what it has.
+    /// Looks a key up; returns whether the key is there. `value` is replaced by the value of the key.
     ///
     /// # Errors
     /// When the device fails or something read makes no sense.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// Looks many keys up; how many are there. One after the other unless the structure can do better.
+    /// Looks many keys up; returns how many are there. One after the other unless the structure can do better.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -98,24 +99,24 @@ pub trait Tree: Send + Sync {
     /// As [`Tree::get`], and when the device is full.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Removes a key; one that is not there is no error.
+    /// Removes a key; a missing key is no error.
     ///
     /// # Errors
     /// As [`Tree::put`].
     fn delete(&self, key: &[u8]) -> Result<()>;
 
-    /// Visits the entries from `first` on, up to but without `end`, in key order; how many they were.
+    /// Visits the entries from `first` on, up to but without `end`, in key order; returns how many they were.
     ///
     /// # Errors
     /// As [`Tree::get`].
     fn scan(&self, first: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64>;
 
-    /// Brings everything that waits in memory to the files, so that a measurement pays for all it did.
+    /// Writes all operations that wait in memory to the files, so that a measurement pays for its whole work.
     ///
     /// # Errors
     /// As [`Tree::put`].
     fn settle(&self) -> Result<()>;
 
-    /// Bytes of memory it holds now of its budget.
+    /// Bytes of the budget that the tree holds in memory now.
     fn memory_bytes(&self) -> u64;
 }

@@ -1,10 +1,11 @@
 //! Values that can be checked.
 //!
-//! 1. A value of 16 bytes or more begins with a nonce of 8 bytes; the rest is the stream that the record's index, the nonce and the length of
-//!    the value name. Two writes of a record differ, and each can be told from every other record's, and from its own beginning.
+//! 1. A value of 16 bytes or more begins with a nonce of 8 bytes. The rest is the stream named by the record's index,
+//!    the nonce and the length of the value. So two writes of a record differ, and each value differs from those of
+//!    every other record, and from its own prefixes.
 //! 2. A shorter value is the stream of the index and the length alone.
 //!
-//! The bytes do not compress. Those of a benchmark may end with zeros, which do.
+//! The bytes do not compress. A benchmark's values may end with zeros, which do.
 
 use crate::keys::{is_stream, mix, stream};
 
@@ -26,8 +27,8 @@ pub fn write(index: u64, nonce: u64, value: &mut [u8]) {
     stream(seed(index, nonce, length), body);
 }
 
-/// Whether `value` is one that [`write()`] makes for record `index`. Every byte behind the nonce is compared. No bytes are right for every
-/// record.
+/// Whether `value` is one that [`write()`] makes for record `index`. Every byte behind the nonce is compared. An empty
+/// value is right for every record.
 #[must_use]
 #[inline]
 pub fn is_right(index: u64, value: &[u8]) -> bool {
@@ -39,7 +40,7 @@ pub fn is_right(index: u64, value: &[u8]) -> bool {
     }
 }
 
-/// Values that end with zeros: so much of each, as a share from 0 to 1.
+/// Values with a tail of zeros, whose share of each value is from 0 to 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Values {
     pub(crate) zeros: f64,

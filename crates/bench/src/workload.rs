@@ -1,7 +1,8 @@
-//! What a client thread does in each workload.
+//! The work of a client thread in each workload.
 //!
-//! 1. A [`Job`] is the table and the sizes; it outlives the slices, so that a scan goes on where the slice before it stopped.
-//! 2. Reads compare every value with what its index says it must be ([`crate::values`]).
+//! 1. A [`Job`] is the table and the sizes. A job outlives the slices, so a scan continues at the point where the slice
+//!    before stopped.
+//! 2. Reads compare every value with the value that belongs to the index ([`crate::values`]).
 //!
 //! Invariant: no two threads put the same key in a fill, so a fill of `num` records leaves `num` keys.
 
@@ -18,18 +19,18 @@ use crate::slice::{Shared, Tally};
 use crate::values::Values;
 use crate::{Config, Error, Result, Workload};
 
-/// Records between two looks at the clock and the stop flag where a call is short.
+/// Records between two checks of the clock and the stop flag, where a call is short.
 const CHECK_EVERY: u64 = 64;
 
-/// Of the write buffer, and of the records, one over so much is queued before it is applied: less than what is applied
-/// unasked.
+/// Divisor of the write buffer, and of the records, for the puts queued before they are applied: fewer than the
+/// database applies unasked.
 const QUEUED_SHARE: u64 = 8;
 
-/// What is written while others seek: 20,000 operations a second.
+/// Operations of one commit beside seeks, and the interval of the commits: 20,000 operations a second.
 const WRITES_PER_COMMIT: u64 = 100;
 const COMMIT_EVERY: Duration = Duration::from_millis(5);
 
-/// Records put in one call meanwhile.
+/// Records put in one call beside seeks.
 const QUEUED_BATCH: u64 = 1024;
 
 /// Records read back in one call.
@@ -42,16 +43,16 @@ pub(crate) struct Job<'a> {
     config: &'a Config,
     /// Whether the table's records have no value.
     are_empty: bool,
-    /// Where the scan of each thread is, as an index.
+    /// Position of each thread's scan, as an index.
     positions: Vec<AtomicU64>,
-    /// Counts slices, so that each draws other keys.
+    /// Counts slices, so that each slice draws other keys.
     slices: AtomicU64,
-    /// How often queued puts began or ended to be applied: odd while they are.
+    /// Counts the begins and ends of applying queued puts: odd while puts are being applied.
     applies: AtomicU64,
 }
 
 impl<'a> Job<'a> {
-    /// `value_bytes` of a record that is there, or that will be.
+    /// `value_bytes` of a present or future record.
     pub(crate) fn new(database: &'a Database, table: &'a Table, config: &'a Config, value_bytes: usize) -> Self {
         let are_empty = value_bytes == 0;
         let start = |thread| AtomicU64::new(keys::share(config.num, thread, config.threads).start);
@@ -151,7 +152,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// What a workload with a writer reads, while nobody writes.
+    /// The reads of a workload with a writer, in the time without the writer.
     pub(crate) fn read_alone(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         match self.config.workload {
             Workload::SeekRandomWhileWriting => self.seek_random(thread, shared, tally),
@@ -174,8 +175,8 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Reads all the time. The latency is that of the calls during which queued puts were applied for at least a moment: one that waited
-    /// until the end of an apply is among them.
+    /// Reads all the time. The latency is that of the calls during which queued puts were applied for at least a
+    /// moment, including a call that waited until the end of an apply.
     fn read_while_applying(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         let mut random = self.random(thread);
         let mut key = vec![0; self.config.key_size];
@@ -221,7 +222,8 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Puts random records anew and deletes keys beside such that are not there, at a set rate, so that many of both wait where others seek.
+    /// Overwrites random records and deletes absent keys beside them, at a set rate, so that many operations of both
+    /// kinds wait at the sought keys.
     fn keep_writing(&self, thread: usize, shared: &Shared<'_>) -> Result<()> {
         let mut random = self.random(thread);
         let mut record = Record::new(self.config);
@@ -322,8 +324,8 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Reads every `step`th record back and says how many that were and how many of them were not there; a wrong value is an
-    /// error.
+    /// Reads every `step`th record back; returns how many were read and how many of those were missing. A wrong value
+    /// is an error.
     pub(crate) fn read_back(&self, step: u64) -> Result<(u64, u64)> {
         let (mut read, mut tally) = (0, Tally::new());
         let mut indexes = (0..self.config.num).step_by(usize::try_from(step).unwrap_or(usize::MAX)).peekable();
@@ -352,7 +354,8 @@ impl<'a> Job<'a> {
         value.is_empty() == self.are_empty && self.config.values().is_right(index, value)
     }
 
-    /// Checks a scanned record whose index should be `expected`, counts those that were jumped over, and returns its index.
+    /// Checks a scanned record whose index should be `expected`, counts the skipped records, and returns the record's
+    /// index.
     #[inline]
     fn check_pair(&self, key: &[u8], value: &[u8], expected: u64, tally: &mut Tally) -> Result<u64> {
         match keys::index(key).filter(|_| key.len() == self.config.key_size) {
@@ -364,7 +367,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What is wrong with a scanned record whose key has the index `found`, if it has one.
+    /// The error for a scanned record; `found` is the index of its key, if the key has one.
     #[cold]
     fn not_the_pair(&self, found: Option<u64>, value: &[u8], expected: u64) -> Error {
         match found {
@@ -379,7 +382,7 @@ fn wrong(index: u64, value: &[u8]) -> Error {
     Error::WrongValue { table: crate::TABLE.into(), index, bytes: value.len() }
 }
 
-/// The table holds something else than what the configuration says.
+/// The error for a table whose contents differ from the configuration.
 pub(crate) fn foreign(config: &Config) -> Error {
     Error::ForeignTable { table: crate::TABLE.into(), made_with: format!("--key-size {}", config.key_size) }
 }

@@ -1,13 +1,17 @@
-//! The core workloads of YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", `SoCC` 2010), as its core package defines them.
+//! The core workloads of YCSB (Cooper et al., "Benchmarking cloud serving systems with YCSB", `SoCC` 2010), as its core
+//! package defines them.
 //!
-//! 1. A [`Core`] workload is a mix of two kinds of operations, chosen at random, and a [`Distribution`] of the records they ask for
-//!    ([`Requests`]).
-//! 2. A record's key is `user` and a number, its value the record's fields one after another ([`Shape`]): each field says by itself which write it is
-//!    of, so that a reader finds a field that is torn or of another record, and a record that is put together from two.
-//! 3. Records that a run inserts can be asked for as soon as their insert, and all before it, have returned ([`Acknowledged`]).
+//! 1. A [`Core`] workload is a mix of two kinds of operations, chosen at random, and a [`Distribution`] of the
+//!    requested records ([`Requests`]).
+//! 2. The key of a record is `user` and a number, its value the record's fields one after another ([`Shape`]). Each
+//!    field by itself identifies the write that made the field, so that a reader detects a torn field, a field of
+//!    another record, and a record that is put together from two.
+//! 3. A record inserted by the run can be requested as soon as its insert, and all inserts before, have returned
+//!    ([`Acknowledged`]).
 //!
-//! Where a key-value store leaves a choice, it is that of YCSB's binding to `RocksDB`: a record is one value, so an update of one field
-//! reads the record, changes the field and puts the record; a read-modify-write reads it once more before. Neither is a transaction.
+//! Where a key-value store leaves a choice, the choice is that of YCSB's binding to `RocksDB`. A record is one value,
+//! so an update of one field reads the record, changes the field and puts the record; a read-modify-write reads the
+//! record once more before. Neither is a transaction.
 
 mod acknowledged;
 mod calls;
@@ -54,7 +58,7 @@ pub enum Core {
     F,
 }
 
-/// What one operation does.
+/// The kind of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -71,7 +75,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name, as printed.
+    /// The printed name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,7 +89,7 @@ impl Kind {
 }
 
 impl Core {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 
     /// The more frequent kind of operation, its share, and the other kind.
@@ -108,20 +112,20 @@ impl Core {
         if number < share { frequent } else { other }
     }
 
-    /// Share of the operations that insert.
+    /// Share of inserts among the operations.
     #[must_use]
     pub fn insert_share(self) -> f64 {
         let (_, share, other) = self.mix();
         if other == Kind::Insert { 1.0 - share } else { 0.0 }
     }
 
-    /// Whether it only reads.
+    /// Whether the workload only reads.
     #[must_use]
     pub const fn only_reads(self) -> bool {
         matches!(self, Self::C)
     }
 
-    /// How records are asked for unless the configuration says otherwise.
+    /// The distribution of requests unless the configuration has another.
     #[must_use]
     pub const fn distribution(self) -> Distribution {
         match self {
@@ -131,16 +135,16 @@ impl Core {
     }
 }
 
-/// How the records that are asked for are distributed.
+/// The distribution of the requested records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
-    /// Every record that was there at the beginning as often.
+    /// All records present at the beginning are equally frequent.
     Uniform,
-    /// A few are popular, and scattered over all of them.
+    /// A few records are popular, and scattered over all of them.
     Zipfian,
-    /// A few are popular, the first ones most.
+    /// A few records are popular, the first ones most.
     Clustered,
-    /// The newer, the more popular.
+    /// The newer a record, the more popular.
     Latest,
 }
 
@@ -177,7 +181,7 @@ impl FromStr for Distribution {
 /// The order of keys in which records are inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertOrder {
-    /// A record's number is the hash of its index: records come in no order of their keys.
+    /// A record's number is the hash of its index, so the order of insertion is unrelated to the order of keys.
     Hashed,
     /// A record's number is its index.
     Ordered,
@@ -203,29 +207,31 @@ impl FromStr for InsertOrder {
     }
 }
 
-/// What a YCSB workload needs to know besides.
+/// Further parameters of a YCSB workload.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// How records look.
+    /// The shape of the records.
     pub shape: Shape,
-    /// An update writes all fields of its record, and reads nothing before, instead of one.
+    /// Whether an update writes all fields of its record without reading the record before. Otherwise an update reads
+    /// the record and writes one field.
     pub write_all_fields: bool,
-    /// How records are asked for, if not as the workload does.
+    /// The distribution of requests, if not the workload's own.
     pub distribution: Option<Distribution>,
-    /// Operations of a mix over all slices. Without this it runs for a time.
+    /// Operations of a mix over all slices. Without this number the mix runs for a time.
     pub operations: Option<u64>,
-    /// Operations of a mix per second, of all threads together. Without this each thread does one after another.
+    /// Operations of a mix per second, of all threads together. Without a target each thread does one operation after
+    /// another.
     pub target: Option<f64>,
 }
 
 impl Settings {
-    /// How records are asked for in a run of `core`.
+    /// The distribution of requests in a run of `core`.
     #[must_use]
     pub fn distribution(&self, core: Core) -> Distribution {
         self.distribution.unwrap_or(core.distribution())
     }
 
-    /// Refuses what cannot be run in so many slices.
+    /// Refuses a configuration that cannot be run in so many slices.
     pub(crate) fn check(&self, pairs: usize) -> Result<()> {
         self.shape.check()?;
         if let Some(operations) = self.operations.filter(|operations| *operations < pairs as u64) {

@@ -1,11 +1,15 @@
-//! Memory of a process that uses a database: at most [`Options::memory_bytes`] and 32 MiB more, with the system's allocator, whatever the workload and however many
+//! Memory of a process that uses a database: at most [`Options::memory_bytes`] and 32 MiB more, with the system's
+//! allocator, whatever the workload and however many
 //! threads there are.
 //!
-//! 1. Each workload runs in a process of its own: this program again, as the test [`child`]. It is in a control group of as many bytes as it may have, so one that
+//! 1. Each workload runs in a process of its own: this program again, as the test [`child`]. It is in a control group
+//!    of as many bytes as it may have, so one that
 //!    wants more is killed. Where no group can be made, only what the process says of itself is held against the bound.
-//! 2. `make test` runs a few workloads on little data; `make memory` runs all of them, or those that `BRAID_MEMORY` names, and prints a table.
+//! 2. `make test` runs a few workloads on little data; `make memory` runs all of them, or those that `BRAID_MEMORY`
+//!    names, and prints a table.
 //!
-//! Invariant: the bound is of the whole process, so the measurements of the device and the statistics of the workload are in it.
+//! Invariant: the bound is of the whole process, so the measurements of the device and the statistics of the workload
+//! are in it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,7 +1,9 @@
 //! What a fuzzer gives bytes to. For tests of the workspace alone.
 //!
-//! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, and reads them: what is
-//! read has to come back when it is written again. Those named `open` make a database around them: whatever they say, it opens, or says what
+//! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, and reads
+//! them: what is
+//! read has to come back when it is written again. Those named `open` make a database around them: whatever they say,
+//! it opens, or says what
 //! is wrong.
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -298,7 +300,8 @@ fn checkpoints() -> Vec<Vec<u8>> {
     vec![newest_image(&disk)]
 }
 
-/// A database in whose log these records come behind its own: kind, number of bytes as two, bytes; the payloads have no checksums but
+/// A database in whose log these records come behind its own: kind, number of bytes as two, bytes; the payloads have no
+/// checksums but
 /// those of the log.
 fn open_log(bytes: &[u8]) {
     let (disk, db) = database();

@@ -1,4 +1,5 @@
-//! Compaction: the same content in packed leaves that lie in key order, whatever goes on meanwhile and wherever it ends.
+//! Compaction: the same content in packed leaves that lie in key order, whatever goes on meanwhile and wherever it
+//! ends.
 
 #[macro_use]
 #[path = "common/structures.rs"]
@@ -66,7 +67,8 @@ fn fill(db: &Database, table: &Table, numbers: std::ops::Range<u32>, value_bytes
 fn leaves_are_packed_and_lie_in_key_order() {
     for leaf_pages in [1, 2, 4, 16] {
         let disk = SimDisk::new(u64::from(leaf_pages));
-        // A compaction goes on by an eighth of the write buffer, less a leaf at most: no less than four full ones of a page.
+        // A compaction goes on by an eighth of the write buffer, less a leaf at most: no less than four full ones of a
+        // page.
         let options = options(leaf_pages).write_buffer_bytes((160 << 10).max(u64::from(leaf_pages) * (64 << 10)));
         let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
         let table = db.table("t", Structure::BTree).expect("created");

@@ -104,7 +104,8 @@ fn every_copy_of_a_table_has_its_settings() {
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Values around every threshold, half of which become shorter when they are compressed: 512 MiB is stood for by some MiB, more than a segment has.
+/// Values around every threshold, half of which become shorter when they are compressed: 512 MiB is stood for by some
+/// MiB, more than a segment has.
 fn content() -> Content {
     let lengths = [0, 1, 255, 256, 257, 300, 2047, 2048, 2049, 4096, 70_000, 300_000, 3 << 20];
     let all = lengths.into_iter().flat_map(|bytes| [2, 3, 4].map(|first: u8| (bytes, first)));

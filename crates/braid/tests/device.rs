@@ -121,7 +121,8 @@ fn an_impossible_use_or_profile_is_refused() {
     assert!(db.tables().is_empty());
 }
 
-/// Leaves behind what requests took in a process that used the database: so many timings of each, one a minute, as long as on a drive.
+/// Leaves behind what requests took in a process that used the database: so many timings of each, one a minute, as long
+/// as on a drive.
 fn requests_took(path: &Path, profile: &DeviceProfile, timings: u32) {
     let times = RequestTimes::default();
     for minute in 0..timings.into() {

@@ -1,4 +1,5 @@
-//! The scheme by which commits share flushes is the one that was asked for, in a database that this opening made and in one that was there.
+//! The scheme by which commits share flushes is the one that was asked for, in a database that this opening made and in
+//! one that was there.
 
 use std::{path::Path, thread};
 

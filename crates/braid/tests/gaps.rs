@@ -87,7 +87,8 @@ fn an_older_snapshot_sees_what_it_saw(structure: Structure) {
     assert_eq!(table.iter().count(), KEYS as usize - 12_000);
 }
 
-/// Whoever notes a gap first, a transaction, a snapshot or somebody without either: all pass over it, be their clock ahead or behind.
+/// Whoever notes a gap first, a transaction, a snapshot or somebody without either: all pass over it, be their clock
+/// ahead or behind.
 fn gaps_are_for_all_who_see_the_deletes(structure: Structure) {
     let clock = SetClock::new(1_800_000_000_000);
     let options = options().clock(clock.clone());

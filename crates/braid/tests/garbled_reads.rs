@@ -1,4 +1,5 @@
-//! Reads that bring something else than what is stored and say nothing of it: a flipped bit, or what lies elsewhere. Each read of a small run is
+//! Reads that bring something else than what is stored and say nothing of it: a flipped bit, or what lies elsewhere.
+//! Each read of a small run is
 //! garbled in each way: what is shown is then right, or an error says that it is damaged, and nothing wrong is written.
 
 #[macro_use]
@@ -79,7 +80,8 @@ fn fill(structure: Structure, disk: &SimDisk) {
     disk.kill();
 }
 
-/// Everything, looked up at once and walked both ways, if nothing was found to be damaged; the number of young commits. Panics where what is shown is wrong.
+/// Everything, looked up at once and walked both ways, if nothing was found to be damaged; the number of young commits.
+/// Panics where what is shown is wrong.
 fn read(db: &Database) -> braid::Result<u32> {
     let tables = tables(db)?;
     let counter = tables[0].get(COUNTER)?;

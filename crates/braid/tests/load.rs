@@ -1,4 +1,5 @@
-//! Loads: what was loaded is there as if it had been put; misuse is refused; a load that does not end leaves nothing behind.
+//! Loads: what was loaded is there as if it had been put; misuse is refused; a load that does not end leaves nothing
+//! behind.
 
 #[macro_use]
 #[path = "common/structures.rs"]
@@ -319,7 +320,8 @@ fn pages_that_were_just_given_up_are_not_written_before_the_log_says_so() {
             gone.iter().for_each(|key| batch.delete(&other, key));
             db.write(batch)?;
             gone.iter().for_each(|key| drop(model.remove(key)));
-            // What waits is applied when the load begins: that gives a run of pages up, and its flush-end is not flushed yet.
+            // What waits is applied when the load begins: that gives a run of pages up, and its flush-end is not
+            // flushed yet.
             let mut loader = table.loader()?;
             disk.crash_after(operations);
             expected.iter().try_for_each(|(key, value)| loader.push(key, value))

@@ -140,13 +140,15 @@ fn a_fill_in_order_packs_what_it_writes(structure: Structure) {
     db.drain().expect("drains");
     let stats = db.stats().expect("stats");
     assert!(stats.applies >= 5, "{} rounds", stats.applies);
-    // What runs and nodes add to a pair is some bytes: with them leaves are 90 % full, whole pages of the last ones of rounds apart.
+    // What runs and nodes add to a pair is some bytes: with them leaves are 90 % full, whole pages of the last ones of
+    // rounds apart.
     let of_table = &stats.tables[0];
     let page = of_table.leaf_pages * 4096 / of_table.leaves;
     let least = COUNT * 108 / page;
     assert!(of_table.leaves <= least * 115 / 100, "{} leaves, {least} would be full", of_table.leaves);
     assert_eq!(table.iter().count() as u64, COUNT);
-    // Rounds write each leaf once, but for the last one of the round before, and nodes at the edge. Space that is grown into a little at a time is written twice.
+    // Rounds write each leaf once, but for the last one of the round before, and nodes at the edge. Space that is grown
+    // into a little at a time is written twice.
     let nodes = stats.streams.iter().filter(|stream| stream.stream == "node");
     let written: u64 = nodes.map(|stream| stream.written_bytes).sum();
     let grown = stats.space.total_pages * 4096;

@@ -1,4 +1,5 @@
-//! The simulated crashes find every known bug that is put in on purpose. One test in a process of its own: the switch is global.
+//! The simulated crashes find every known bug that is put in on purpose. One test in a process of its own: the switch
+//! is global.
 
 mod common;
 #[path = "common/in_order.rs"]

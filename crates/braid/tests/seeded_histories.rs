@@ -1,4 +1,5 @@
-//! The search of histories finds every known mistake of isolation that is put in on purpose. One test in a process of its own: the switch
+//! The search of histories finds every known mistake of isolation that is put in on purpose. One test in a process of
+//! its own: the switch
 //! is global.
 
 #[path = "histories/store.rs"]

@@ -156,7 +156,8 @@ fn a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key(s
     }
 }
 
-/// Whoever inserts new keys beside others who do is in nobody's way, whatever shares a place with whom, and after rounds too.
+/// Whoever inserts new keys beside others who do is in nobody's way, whatever shares a place with whom, and after
+/// rounds too.
 fn new_keys_are_no_conflict(structure: Structure) {
     let (_directory, db, table) = scratch(structure);
     let mut tx = serializable(&db);

@@ -1,4 +1,5 @@
-//! Verification finds a flipped bit wherever something depends on it, and names the file; with the bit as it was it finds nothing.
+//! Verification finds a flipped bit wherever something depends on it, and names the file; with the bit as it was it
+//! finds nothing.
 
 #[macro_use]
 #[path = "common/structures.rs"]

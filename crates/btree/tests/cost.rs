@@ -244,7 +244,8 @@ fn the_cost_model_counts_what_the_tree_does() {
         batched_share: 0.0,
         memory: Memory::Total { bytes: 0 },
     };
-    // A write buffer that has as many for each leaf when a round takes them: 156 B an operation, 1.6 times what it holds.
+    // A write buffer that has as many for each leaf when a round takes them: 156 B an operation, 1.6 times what it
+    // holds.
     let found = estimate(&DeviceProfile::default(), &workload, 2, 1 << 20, 156 * BATCH as u64 * 10 / 16);
     let shape = home.tree.view().stats().expect("whole");
     let shared = BATCH as f64 / touched as f64;

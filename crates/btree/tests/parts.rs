@@ -1,4 +1,5 @@
-//! Batches applied in parts, interrupted and applied again as a whole, or as other batches: nothing is wrong, and each document
+//! Batches applied in parts, interrupted and applied again as a whole, or as other batches: nothing is wrong, and each
+//! document
 //! is reported dropped once in the history that the log knows.
 
 mod common;

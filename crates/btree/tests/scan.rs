@@ -194,7 +194,8 @@ fn damage_comes_out_where_it_is_and_after_everything_before_it() {
                 let expected = turned(expected.clone(), direction);
                 assert_eq!(pairs, expected[..pairs.len()]);
                 let Some(error) = error else { panic!("{extent} is damaged") };
-                // Pairs that are missing first are in the damaged leaf, so nothing before them was lost: lookups meet the damage in
+                // Pairs that are missing first are in the damaged leaf, so nothing before them was lost: lookups meet
+                // the damage in
                 // its first part.
                 let view = home.tree.view();
                 let mut missing = expected[pairs.len()..].iter().take(600);
@@ -243,7 +244,8 @@ fn a_read_that_fails_comes_out_after_everything_before_it() {
     }
 }
 
-/// A tree of `count` pairs in leaves in no order, in a directory of this backend, whose scans may read so many bytes ahead.
+/// A tree of `count` pairs in leaves in no order, in a directory of this backend, whose scans may read so many bytes
+/// ahead.
 fn on_backend(psync: Psync, directory: &Path, count: u64, read_ahead: u64) -> (BTree, Arc<Shared>) {
     let store = FileStore::open(psync, directory, false).expect("a directory");
     let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
@@ -351,7 +353,8 @@ fn many_scans_at_once_do_not_disturb_one_another() {
     }
 }
 
-/// Also where a leaf is larger than what a short scan may leave in the cache, and a piece as a whole, because something was appended to it.
+/// Also where a leaf is larger than what a short scan may leave in the cache, and a piece as a whole, because something
+/// was appended to it.
 #[test]
 fn short_scans_of_large_leaves_are_answered_from_the_cache_the_next_time() {
     let mut home = Home::new(1, 32, 32 << 20);

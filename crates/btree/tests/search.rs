@@ -129,7 +129,8 @@ fn pages_read(home: &Home, keys: impl Iterator<Item = Vec<u8>>, is_there: bool) 
     (home.shared.counters().leaf_read_bytes - before) as f64 / 4096.0 / f64::from(count)
 }
 
-/// Pages that a lookup of a key that is there reads, and one of a key that is not, in a tree that random updates were applied to.
+/// Pages that a lookup of a key that is there reads, and one of a key that is not, in a tree that random updates were
+/// applied to.
 fn steady(leaf_pages: u32, records: u64, batches: u64) -> (f64, f64) {
     let key = |number: u64| (number.wrapping_mul(0x9E37_79B9_7F4A_7C15)).to_be_bytes().to_vec();
     let mut random = StdRng::seed_from_u64(leaf_pages.into());
@@ -172,7 +173,8 @@ fn pages_that_were_read_are_not_read_again_while_memory_is_lent() {
         assert_eq!(reads(&home, &model, std::slice::from_ref(key)), (0, 0), "{}", key.escape_ascii());
     }
     let before = home.tree.view();
-    // What was appended since is not in the images that are there: those are of no use any more, and nobody calls them damaged.
+    // What was appended since is not in the images that are there: those are of no use any more, and nobody calls them
+    // damaged.
     for (seq, step, value) in [(2, 7, [2; 90]), (3, 5, [3; 90]), (4, 3, [4; 90])] {
         let changed = Updates::puts(keys.iter().step_by(step).cloned(), seq, &value);
         model.apply(&changed);

@@ -1,4 +1,5 @@
-//! A run of the length of a real load, to see where time goes: `cargo test --release -p braid-btree --test speed -- --ignored --nocapture`.
+//! A run of the length of a real load, to see where time goes: `cargo test --release -p braid-btree --test speed --
+//! --ignored --nocapture`.
 //! The directory is `$TMPDIR`, or the system's.
 
 mod common;

@@ -14,7 +14,8 @@ const KEYS: u64 = 20_000;
 /// Bytes of a value.
 const VALUE: usize = 30;
 
-/// After deletes, pages of leaves hold at most so many times the bytes of the keys and values that are left, and one leaf. By
+/// After deletes, pages of leaves hold at most so many times the bytes of the keys and values that are left, and one
+/// leaf. By
 /// design a leaf was a quarter full when it was last rewritten, and a third of its entries lives.
 const SPACE_FACTOR: u64 = 8;
 
@@ -35,7 +36,8 @@ fn live_bytes(model: &Model) -> u64 {
     live.iter().map(|(key, _, _)| (key.len() + VALUE) as u64).sum()
 }
 
-/// Leaf space is in proportion to what is left, the tree is no higher than a loaded one would be, and the books are right.
+/// Leaf space is in proportion to what is left, the tree is no higher than a loaded one would be, and the books are
+/// right.
 fn check_space(home: &Home, model: &Model, what: &str) {
     home.check(model, u64::MAX);
     home.check_pages();

@@ -1,9 +1,11 @@
 //! Keys and values as text: raw, hex or escaped.
 //!
-//! 1. *Raw* is the bytes themselves.
-//! 2. *Hex* is two digits a byte.
-//! 3. *Escaped* is UTF-8 where it can be: `\\`, `\t`, `\n`, `\r` and `\0` for those five, `\xNN` for any other byte that is a control character
-//!    or not UTF-8. It never holds a tab or a line break, so it fits one field of a line, and never a control character, so it is safe on a terminal.
+//! 1. *Raw*: the bytes themselves.
+//! 2. *Hex*: two digits a byte.
+//! 3. *Escaped*: UTF-8 where possible. `\\`, `\t`, `\n`, `\r` and `\0` stand for those five; `\xNN` stands for any
+//!    other byte that is not UTF-8, or belongs to a control character or to a character that reorders or hides the text
+//!    around. Escaped text has neither tabs nor line breaks, so it fits one field of a line; without such characters
+//!    it is safe on a terminal.
 //!
 //! Invariant: decoding what was encoded gives the same bytes, in every format.
 

@@ -1,6 +1,7 @@
-//! How the command ends: one error type, and the exit code that each error has.
+//! The end of a command: one error type, and the exit code of each error.
 //!
-//! The codes are part of the command's interface: `braid --help` lists them ([`HELP`]) and a test compares the list with this file.
+//! The codes are part of the command's interface: `braid --help` lists the codes ([`HELP`]), and a test compares that
+//! list with this file.
 
 use std::io;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
@@ -100,14 +101,14 @@ impl Error {
             Self::Partly { error, .. } => error.exit(),
             Self::NotFound(_) => Exit::NotFound,
             Self::Interrupted(_) | Self::Bench(bench::Error::Interrupted) => Exit::Interrupted,
-            // The reader of a pipe that has had enough (`braid scan … | head`) is no failure.
+            // A closed pipe (`braid scan … | head`) is no failure, because its reader wanted no more.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
             Self::Output(error) => of_io(error),
             Self::Failed(_) => Exit::Failure,
         }
     }
 
-    /// Whether there is something to tell.
+    /// Whether there is nothing to report.
     pub(crate) fn is_silent(&self) -> bool {
         self.exit() == Exit::Ok
     }

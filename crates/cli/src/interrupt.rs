@@ -1,7 +1,7 @@
 //! Ctrl-C and termination signals.
 //!
-//! The first one asks long work to stop at the next safe place; it then says what was kept. A second one ends the process at once,
-//! which is safe too: a Braid database recovers from that when it is opened next.
+//! The first signal asks long work to stop at the next safe place; the command then reports the work it has kept. A
+//! second signal ends the process at once. That is safe too, because a Braid database recovers at the next opening.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use crate::exit::Exit;
 static STOP: AtomicBool = AtomicBool::new(false);
 static INSTALLED: OnceLock<()> = OnceLock::new();
 
-/// Catches interrupts from here on. Returns the flag that the first one sets.
+/// Catches interrupts from here on. Returns the flag that the first signal sets.
 pub(crate) fn watch() -> &'static AtomicBool {
     INSTALLED.get_or_init(|| {
         let handler = || {
@@ -19,7 +19,7 @@ pub(crate) fn watch() -> &'static AtomicBool {
                 std::process::exit(i32::from(Exit::Interrupted as u8));
             }
         };
-        // Without the handler an interrupt ends the process at once, as the second one would.
+        // Without the handler an interrupt ends the process at once, as a second interrupt would.
         let _ = ctrlc::set_handler(handler);
     });
     &STOP

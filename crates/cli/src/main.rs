@@ -1,11 +1,14 @@
 //! The `braid` command: load, read, check and measure a Braid database.
 //!
-//! 1. `main` parses the arguments (a wrong one ends here with exit code 2 and a message that names it) and hands them to one command.
-//! 2. Each command is a file in `commands`: its arguments with their help, and what it does.
-//! 3. What a command finds goes to standard output, for people or with `--json` for programs; progress, notes and errors go to standard error.
-//! 4. How it ended is the exit code ([`exit`]).
+//! 1. `main` parses the arguments and hands them to one command. A wrong argument ends the process here, with exit code
+//!    2 and a message that names the argument.
+//! 2. Each command is a file in `commands`: its arguments with their help, and its code.
+//! 3. Results go to standard output, for people or with `--json` for programs. Progress, notes and errors go to
+//!    standard error.
+//! 4. The exit code tells how the command ended ([`exit`]).
 //!
-//! Invariants: commands that only read open the database read-only; a command that stops early says what it has committed.
+//! Invariants: commands that only read open the database read-only; a command that stops early reports its committed
+//! work.
 
 mod bytes;
 mod commands;
@@ -22,9 +25,11 @@ use clap::Parser;
 
 use crate::commands::Command;
 
-/// Braid is an embedded key-value store for flash SSDs: ordered, durable, and fast because it hands the device its work in batches.
+/// Braid is an embedded key-value store for flash SSDs: ordered, durable, and fast because it hands the device its work
+/// in batches.
 ///
-/// A database is a directory. It holds tables; a table maps keys to values, in key order. Keys are 1 byte to 1 KiB, values up to 512 MiB, any bytes.
+/// A database is a directory. It holds tables; a table maps keys to values, in key order. Keys are 1 byte to 1 KiB,
+/// values up to 512 MiB, any bytes.
 #[derive(Parser, Debug)]
 #[command(name = "braid", version, max_term_width = 100, after_help = after_help())]
 struct Cli {
@@ -52,7 +57,8 @@ Examples:
 
 `braid COMMAND --help` has more of them for each command.";
 
-/// Buffers and cached leaves are made by one thread and freed by another: with the C library's allocator the process then holds up to
+/// Buffers and cached leaves are made by one thread and freed by another: with the C library's allocator the process
+/// then holds up to
 /// twice what is in use.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

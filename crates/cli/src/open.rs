@@ -1,4 +1,4 @@
-//! The options that every command on a database has, and opening it with them.
+//! The options that every command on a database has, and the opening of a database with these options.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -27,7 +27,8 @@ const HEADING: &str = "Database options";
 /// How to open a database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Tuning {
-    /// Memory for the cache, the write buffer, open transactions and what scans read ahead, together; these last two have a sixteenth each, and
+    /// Memory for the cache, the write buffer, open transactions and what scans read ahead, together; these last two
+    /// have a sixteenth each, and
     /// the cost model divides the rest unless cache or write buffer is given
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) memory: Option<u64>,
@@ -37,11 +38,13 @@ pub(crate) struct Tuning {
     /// Memory for writes that wait to be applied to their table [default: 36MiB]
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) write_buffer: Option<u64>,
-    /// When a commit is done: `sync` on stable storage, `os` handed to the operating system (survives a killed process, not a power cut),
+    /// When a commit is done: `sync` on stable storage, `os` handed to the operating system (survives a killed process,
+    /// not a power cut),
     /// `lazy:MS` in memory, on stable storage within that many milliseconds [default: sync]
     #[arg(long, help_heading = HEADING, value_name = "sync|os|lazy:MS", value_parser = parse_durability)]
     pub(crate) durability: Option<Durability>,
-    /// Keep so much of the log for `braid changes`, at least, instead of only what recovery needs; it is for each command that writes to say so [default: 0]
+    /// Keep so much of the log for `braid changes`, at least, instead of only what recovery needs; it is for each
+    /// command that writes to say so [default: 0]
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) retain_log: Option<u64>,
     /// How I/O is done: `io_uring`, `libaio`, `threads` or `sync` [default: the first of these that this system allows]
@@ -164,7 +167,8 @@ pub(crate) fn parse_compression(text: &str) -> std::result::Result<Compression, 
 pub(crate) struct FormatArgs {
     /// How keys and values are written as text
     ///
-    /// Without this, arguments are taken as they are, and lines are escaped; `get` of one key into a file or a pipe writes the bytes of the value.
+    /// Without this, arguments are taken as they are, and lines are escaped; `get` of one key into a file or a pipe
+    /// writes the bytes of the value.
     #[arg(long, short, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,
 }

@@ -1,6 +1,7 @@
 //! Standard output: lines for people, or JSON for programs.
 //!
-//! A write whose reader has gone is [`Error::Output`](crate::exit::Error::Output) with a broken pipe, which ends the command quietly.
+//! A write to a closed pipe is [`Error::Output`](crate::exit::Error::Output) with a broken pipe, which ends the command
+//! quietly.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -11,7 +12,7 @@ use crate::exit::Result;
 /// Buffered standard output.
 pub(crate) struct Output {
     stdout: BufWriter<StdoutLock<'static>>,
-    /// Whether it is a person who reads.
+    /// Whether standard output is a terminal.
     pub(crate) terminal: bool,
 }
 
@@ -39,7 +40,7 @@ impl Output {
         self.line(text)
     }
 
-    /// Pushes out what is buffered; to be called before long work and at the end, since a drop hides errors.
+    /// Writes out the buffer. Callers flush before long work and at the end, because a drop hides errors.
     pub(crate) fn flush(&mut self) -> Result<()> {
         Ok(self.stdout.flush()?)
     }

@@ -1,4 +1,4 @@
-//! Progress of long work, on standard error and only where that is a terminal.
+//! Progress of long work on standard error, shown only on a terminal.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Progress {
         self.bar.inc(by);
     }
 
-    /// The end, if it is known, or known better: from then on there is a bar, and the time that is left.
+    /// Sets the end, once known or known better. From then on there is a bar with the time left.
     pub(crate) fn total(&self, total: Option<u64>) {
         if let Some(total) = total {
             if self.bar.length().is_none() {

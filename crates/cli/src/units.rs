@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// A size: digits, perhaps a fraction, and a unit. `64MiB`, `64m`, `1.5G`, `4096`. Units are powers of 1024, in either case, with or without `iB` or `B`.
+/// A size: digits, perhaps a fraction, and a unit. `64MiB`, `64m`, `1.5G`, `4096`. Units are powers of 1024, in either
+/// case, with or without `iB` or `B`.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a size: write for example 4096, 64KiB, 256m or 1.5G (powers of 1024)");
     let number_end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());

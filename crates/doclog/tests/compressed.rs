@@ -1,4 +1,5 @@
-//! Documents that are compressed: they come back, are moved as they are stored, and damage to them is an error that says where.
+//! Documents that are compressed: they come back, are moved as they are stored, and damage to them is an error that
+//! says where.
 
 use std::path::Path;
 
@@ -166,7 +167,8 @@ fn every_flipped_bit_of_a_compressed_document_is_found_and_told() {
     }
 }
 
-/// A document whose checksum is right, though it is none that the log makes: with this length, at the beginning of a new segment.
+/// A document whose checksum is right, though it is none that the log makes: with this length, at the beginning of a
+/// new segment.
 fn forged(disk: &SimDisk, stored: &[u8], length: DocLength) -> (DocLog, DocPointer) {
     let segment = SegmentId(5);
     let mut pointer = DocPointer { segment, offset: 0, length, crc: 0 };

@@ -73,7 +73,8 @@ fn documents_of_every_size_come_back_on_every_backend() {
         let store = FileStore::open(psync, directory.path(), false).expect("opens");
         let log = open(&store, &DocImage::default());
         let pointers = append(&log, &documents);
-        // At once: what is not on the device is read too, sealed segments directly and the active one through the cache.
+        // At once: what is not on the device is read too, sealed segments directly and the active one through the
+        // cache.
         assert_eq!(log.read_many(&pointers).expect("reads"), documents);
         pointers.iter().for_each(|pointer| log.retain(pointer, 1).expect("retains"));
         flush(&store, &log.take_unflushed());
@@ -94,7 +95,8 @@ fn more_than_memory_is_set_aside_for_passes_through() {
     let psync = Psync::new(None).expect("a backend");
     let store = FileStore::open(psync, directory.path(), false).expect("opens");
     let log = DocLog::open(&store, TABLE, &DocImage::default(), SEGMENT_BYTES_DEFAULT).expect("opens");
-    // More than is in flight at a time, in documents that share windows and span several, and one in a segment of its own.
+    // More than is in flight at a time, in documents that share windows and span several, and one in a segment of its
+    // own.
     let sizes = (0..60).map(|number| number * 30_011).chain([34 << 20]);
     let documents: Vec<_> = sizes.enumerate().map(|(number, bytes)| document(number, bytes)).collect();
     let pointers = append(&log, &documents);

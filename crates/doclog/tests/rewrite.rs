@@ -1,4 +1,5 @@
-//! A failed flush leaves pages that reads see and no later flush writes. What is rewritten is on the device after the next flush.
+//! A failed flush leaves pages that reads see and no later flush writes. What is rewritten is on the device after the
+//! next flush.
 
 use std::path::Path;
 
@@ -31,7 +32,8 @@ fn flush(store: &FileStore, files: &[File]) -> psync::Result<()> {
     store.psync().run_all(files.iter().map(|file| Request::flush(file, 0)).collect()).map(drop)
 }
 
-/// One process appends and its flush fails; the next one accepts what it reads, perhaps rewrites it, and flushes; then the power
+/// One process appends and its flush fails; the next one accepts what it reads, perhaps rewrites it, and flushes; then
+/// the power
 /// goes. Whether every document came through.
 fn survives(seed: u64, rewrites: bool) -> bool {
     let disk = SimDisk::new(seed);

@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 const BORDERS: [u64; 16] =
     [0, 1, 2, 7, 8, 127, 128, 255, 256, 4095, 4096, 65_535, 65_536, u32::MAX as u64, 1 << 62, u64::MAX];
 
-/// One of these inputs, with up to eight changes: the same for the same seed. `inputs` are some.
+/// One of `inputs`, with up to eight changes; the same seed gives the same result.
 #[must_use]
 pub fn changed(inputs: &[Vec<u8>], seed: u64) -> Vec<u8> {
     let mut random = StdRng::seed_from_u64(seed);
@@ -21,7 +21,7 @@ fn change(bytes: &mut Vec<u8>, inputs: &[Vec<u8>], random: &mut StdRng) {
     let length = bytes.len();
     let at = random.random_range(0..=length);
     match random.random_range(0..8) {
-        // Fields stand mostly at the beginning, and changes there matter most.
+        // Fields are mostly at the beginning, and changes there matter most.
         0 | 1 if length > 0 => {
             let at = at.min(random.random_range(0..length));
             bytes[at] ^= 1 << random.random_range(0..8);
@@ -47,7 +47,7 @@ fn change(bytes: &mut Vec<u8>, inputs: &[Vec<u8>], random: &mut StdRng) {
     }
 }
 
-/// A number that is or is near a border, in one of the widths that fields have.
+/// A number that is a border or near one, in one of the widths that fields have.
 fn number(random: &mut StdRng) -> Vec<u8> {
     let border = *BORDERS.choose(random).expect("there are some");
     let value = border.wrapping_add(random.random_range(0..3)).wrapping_sub(1);

@@ -1,11 +1,14 @@
-//! Everything that is read from a disk, against bytes that were changed on purpose.
+//! All readers of bytes from a disk, run on bytes that were changed on purpose.
 //!
-//! 1. The crates that read bytes have a module `fuzzing` with targets: what takes bytes, and valid encodings to begin with. A target puts
-//!    right checksums on what it is given, so that it gets past them; it panics if something is wrong.
-//! 2. [`Target::run`] gives it bytes, and panics too if it takes more memory than a small multiple of them ([`bytes_max`]).
-//! 3. [`changed`] makes inputs from a seed, out of valid encodings, the same each time: for tests. `make fuzz` has them made by libFuzzer,
-//!    which sees what they reach (`fuzz/` at the top of the repository).
-//! 4. `corpus/<target>` keeps inputs that found something, and such as reach what no change of a valid encoding reaches soon.
+//! 1. The crates that read bytes have a module `fuzzing` with targets: a function on bytes, and valid encodings to
+//!    begin with. A target puts right checksums on its input, so that the input gets past them, and panics if something
+//!    is wrong.
+//! 2. [`Target::run`] passes bytes to a target, and also panics if the target takes more memory than a small multiple
+//!    of the input ([`bytes_max`]).
+//! 3. [`changed`] derives inputs from valid encodings and a seed, the same each time, for tests. `make fuzz` uses
+//!    libFuzzer instead, which sees the code that each input reaches (`fuzz/` at the top of the repository).
+//! 4. `corpus/<target>` keeps the inputs that found something, and inputs whose code paths no change of a valid
+//!    encoding reaches soon.
 //!
 //! Left to others: the targets themselves.
 
@@ -17,27 +20,28 @@ use allocation_counter::measure;
 
 pub use change::changed;
 
-/// Something that takes bytes from a disk.
+/// A reader of bytes from a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name: the crate's, and what is read.
+    /// The target's name: that of the crate, and that of the bytes read.
     pub name: &'static str,
     take: fn(&[u8]),
     valid: fn() -> Vec<Vec<u8>>,
-    /// Memory that it takes whatever it is given.
+    /// Memory that the target takes for any input.
     fixed_bytes: u64,
 }
 
-/// Most bytes that a target may take at a time for an input of so many: each field of an encoding may become some tens of bytes in memory.
+/// Most bytes of memory that a target may take at a time for an input of so many bytes, because each field of an
+/// encoding may become some tens of bytes in memory.
 #[must_use]
 pub const fn bytes_max(input: usize, fixed_bytes: u64) -> u64 {
     64 * input as u64 + fixed_bytes
 }
 
-/// Pages, messages, and what targets build their inputs in.
+/// Memory of pages, of messages, and of the structures in which targets build their inputs.
 const FIXED_BYTES: u64 = 256 << 10;
 
-/// What a simulated disk with a database on it takes.
+/// Memory of a simulated disk with a database on it.
 const DATABASE_BYTES: u64 = 32 << 20;
 
 /// Every target.
@@ -66,10 +70,10 @@ pub fn target(name: &str) -> Option<Target> {
 }
 
 impl Target {
-    /// Gives it bytes.
+    /// Passes bytes to the target.
     ///
     /// # Panics
-    /// If they make it do what it may not.
+    /// If the bytes make the target break its rules.
     pub fn run(&self, bytes: &[u8]) {
         let taken = measure(|| (self.take)(bytes)).bytes_max;
         let most = bytes_max(bytes.len(), self.fixed_bytes);
@@ -87,10 +91,10 @@ impl Target {
         (self.valid)()
     }
 
-    /// Inputs that are kept.
+    /// The kept inputs.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// When the inputs cannot be read.
     pub fn kept(&self) -> io::Result<Vec<Vec<u8>>> {
         let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(self.name);
         if !directory.exists() {

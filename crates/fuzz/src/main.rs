@@ -1,5 +1,8 @@
-//! `braid-fuzz list`: the names of all targets. `braid-fuzz valid DIR`: their valid encodings and what is kept, a directory each, to begin
-//! with. `braid-fuzz run TARGET FILE…`: gives a target the bytes of files.
+//! The command line of the fuzz targets:
+//!
+//! - `braid-fuzz list` prints the names of all targets;
+//! - `braid-fuzz valid DIR` writes their valid encodings and kept inputs, a directory for each target, to begin with;
+//! - `braid-fuzz run TARGET FILE…` passes the bytes of files to a target.
 
 use std::{error::Error, fs, path::Path};
 

@@ -1,25 +1,26 @@
-//! What can be wrong with a history, and how it is shown.
+//! Anomalies of a history, and their text.
 
 use std::{collections::BTreeSet, fmt};
 
 use crate::{Element, History, Isolation, Key, TxnId, history::shown};
 
-/// The name of an anomaly: those with a G are Adya's, and the two that the paper on Elle adds to tell snapshot isolation apart.
+/// The name of an anomaly. The names with a G are Adya's; the paper on Elle adds two of them to tell snapshot isolation
+/// apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A transaction does not see what it wrote itself.
+    /// A transaction does not see its own write.
     Internal,
     /// A range shows keys out of order, twice, or from outside.
     BadRange,
-    /// A read shows what nobody wrote.
+    /// A read shows an element that was never written.
     GarbageRead,
     /// A list has an element twice.
     DuplicateElement,
-    /// Two reads of a list are such that neither is the beginning of the other.
+    /// Of two reads of a list, neither is a prefix of the other.
     IncompatibleOrder,
-    /// G1a: a read shows what was aborted.
+    /// G1a: a read shows an aborted write.
     AbortedRead,
-    /// G1b: a read shows what its writer wrote over in the same transaction.
+    /// G1b: a read shows a write that its writer overwrote in the same transaction.
     IntermediateRead,
     /// G0, dirty write: a cycle of writes over writes.
     G0,
@@ -27,20 +28,21 @@ pub enum Kind {
     G1c,
     /// A transaction reads a key twice and sees different versions.
     FuzzyRead,
-    /// P4, lost update: two transactions read the same version of a key and wrote it.
+    /// P4, lost update: two transactions read the same version of a key and both wrote the key.
     LostUpdate,
     /// G-single: a cycle with one read that missed a write.
     GSingle,
-    /// G-nonadjacent: a cycle with several reads that missed writes, no two of them one after the other. A long fork is one.
+    /// G-nonadjacent: a cycle with several reads that missed writes, no two of them one after the other. A long fork is
+    /// one.
     GNonadjacent,
     /// G2-item: a cycle with reads that missed writes. Write skew is one.
     G2Item,
-    /// G2: such a cycle, where a range missed a key that was not there yet.
+    /// G2: a cycle with reads that missed writes, where a range missed a key that was not there yet.
     G2,
 }
 
 impl Kind {
-    /// The weakest isolation that forbids it.
+    /// The weakest isolation that forbids this anomaly.
     #[must_use]
     pub const fn forbidden_from(self) -> Isolation {
         match self {
@@ -81,52 +83,52 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why one transaction comes before another.
+/// Why an earlier transaction comes before a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DependencyKind {
-    /// The other wrote over what it wrote.
+    /// The later transaction overwrote a version of the earlier one.
     WriteWrite,
-    /// The other read what it wrote.
+    /// The later transaction read a version of the earlier one.
     WriteRead,
-    /// It read a version that the other wrote over; `absent` if it found no key there while it read a range.
+    /// The earlier transaction read a version that the later one overwrote.
     ReadWrite {
-        /// Whether a range did not show the key.
+        /// Whether the read was of a range that did not show the key.
         absent: bool,
     },
-    /// It was over before the other began.
+    /// The earlier transaction had ended before the later one began.
     RealTime,
 }
 
-/// What shows a dependency. An element is none where a register was absent, or a list empty.
+/// The evidence of a dependency. An element is `None` for an absent register, or an empty list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// The first one's version comes before the other one's.
+    /// The version of the earlier transaction comes before the version of the later one.
     Order(Element, Option<Element>),
-    /// The other one's read ends with this element of the first one's.
+    /// The read of the later transaction ends with this element of the earlier one.
     Saw(Element),
-    /// The first one's read ends here; the other one's version comes behind it.
+    /// The read of the earlier transaction ends here; the version of the later one comes behind.
     Missed(Option<Element>, Option<Element>),
-    /// Times on the history's clock: the end of the one, the beginning of the other.
+    /// Times on the history's clock: the end of the earlier transaction, the beginning of the later one.
     Times(u64, u64),
 }
 
 /// One transaction comes before another in every execution that explains the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// The one that comes before.
+    /// The earlier transaction.
     pub from: TxnId,
-    /// The one behind it.
+    /// The later transaction.
     pub to: TxnId,
-    /// Why.
+    /// The kind of the dependency.
     pub kind: DependencyKind,
-    /// The key that shows it; none for real time.
+    /// The key that shows the dependency; `None` for real time.
     pub key: Option<Key>,
-    /// What shows it.
+    /// The evidence.
     pub proof: Proof,
 }
 
 impl Dependency {
-    /// The edge, as in `T1 -ww(k3)-> T2`, without where it begins.
+    /// The edge, as in `T1 -ww(k3)-> T2`, without its first transaction.
     fn arrow(&self) -> String {
         let key = self.key.map(|key| format!("({key})")).unwrap_or_default();
         let name = match self.kind {
@@ -159,25 +161,26 @@ impl fmt::Display for Dependency {
     }
 }
 
-/// Something that no execution of the promised isolation can show.
+/// An observation that no execution of some isolation can show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     /// Its name.
     pub kind: Kind,
-    /// Whether it is one only because a transaction that was over when another began comes before it.
+    /// Whether the cycle needs real time: a transaction that ended before another began comes before the other.
     pub real_time: bool,
-    /// The weakest isolation of those to whom something else was promised: an anomaly that it allows is no fault.
+    /// The weakest isolation promised to the reads or transactions that show the anomaly. An anomaly that this
+    /// isolation allows is no fault.
     pub promised: Isolation,
-    /// Who takes part, in the order of the cycle where there is one.
+    /// The transactions that take part, in the order of the cycle where there is one.
     pub transactions: Vec<TxnId>,
-    /// What is wrong, where it is no cycle.
+    /// A description of the anomaly; empty for a cycle.
     pub what: String,
-    /// The cycle, from the first transaction back to it; empty where there is none.
+    /// The cycle, from the first transaction back to the first; empty where there is none.
     pub cycle: Vec<Dependency>,
 }
 
 impl Anomaly {
-    /// Whether what was promised forbids it.
+    /// Whether the promised isolation forbids this anomaly.
     #[must_use]
     pub fn is_violation(&self) -> bool {
         self.promised >= self.kind.forbidden_from()
@@ -196,30 +199,30 @@ impl fmt::Display for Anomaly {
     }
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// All of it; several with one cause are there once.
+    /// All anomalies; several with one cause are there once.
     pub anomalies: Vec<Anomaly>,
     /// Transactions that took part in the search.
     pub transactions: usize,
-    /// Dependencies that were inferred from what was read, real time not counted.
+    /// Dependencies inferred from reads, without those of real time.
     pub dependencies: usize,
 }
 
 impl Report {
-    /// What the promised isolation forbids.
+    /// The anomalies that the promised isolation forbids.
     pub fn violations(&self) -> impl Iterator<Item = &Anomaly> {
         self.anomalies.iter().filter(|anomaly| anomaly.is_violation())
     }
 
-    /// The names of all that was found.
+    /// The names of all anomalies.
     #[must_use]
     pub fn kinds(&self) -> BTreeSet<Kind> {
         self.anomalies.iter().map(|anomaly| anomaly.kind).collect()
     }
 
-    /// Every violation, with the transactions in it; none if there is none.
+    /// Every violation, with its transactions; `None` if there is none.
     #[must_use]
     pub fn complaint(&self, history: &History) -> Option<String> {
         let mut text = String::new();

@@ -1,13 +1,19 @@
 //! Cycles among dependencies, and their names.
 //!
-//! 1. Each transaction has two points, its start and its commit, and every dependency puts a point before another: a version that was
-//!    written over or read was committed before the other transaction started. A read that missed a write says under snapshot isolation
-//!    that its transaction *started* before the other committed; where it is serializable, that it *committed* before.
-//! 2. So what snapshot isolation forbids is a cycle of points, and so is what serializability forbids, each with its own edges: a
-//!    cycle with reads that missed writes is forbidden to snapshots unless two of these follow one another.
-//! 3. The search goes from the strongest evidence to the weakest ([`Evidence`]): first what is forbidden whatever was promised, at last
-//!    what was not forbidden, which is told all the same. Each strongly connected component that has not shown a cycle yet gives
-//!    its shortest one.
+//! 1. Each transaction has two points, its start and its commit, and every dependency puts a point of one transaction
+//!    before a point of another:
+//!
+//!    | dependency | point of the earlier transaction | point of the later transaction |
+//!    |---|---|---|
+//!    | a version was overwritten or read | commit | start |
+//!    | a read missed a write, under snapshot isolation | start | commit |
+//!    | a read missed a write, under serializability | commit | commit |
+//!
+//! 2. An execution that an isolation forbids is therefore a cycle of points, with the edges of that isolation. Snapshot
+//!    isolation forbids a cycle with reads that missed writes, unless two such reads follow one another.
+//! 3. The search goes from the strongest evidence to the weakest ([`Evidence`]). Anomalies that every isolation forbids
+//!    come first; anomalies that the promised isolation allows come last, and are reported all the same. Each strongly
+//!    connected component without a known cycle gives its shortest one.
 //! 4. The cycle is named by its own edges.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -23,21 +29,22 @@ use crate::{
     inference::{Edge, Part},
 };
 
-/// What a search looks at.
+/// The edges that a search takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Evidence {
     /// Writes over writes.
     Writes,
     /// And reads of writes.
     Reads,
-    /// And reads that missed writes, of a transaction that was promised at least this, as snapshots promise it.
+    /// And reads that missed writes, with the edges of snapshot isolation, if at least this isolation was promised to
+    /// the read.
     Snapshots(Isolation),
-    /// The same, as serializability promises it.
+    /// The same, with the edges of serializability.
     Serial(Isolation),
 }
 
 impl Evidence {
-    /// In the order of the search. The last two find what is allowed.
+    /// In the order of the search. The last two find allowed anomalies.
     const ALL: [Self; 6] = [
         Self::Writes,
         Self::Reads,
@@ -47,7 +54,7 @@ impl Evidence {
         Self::Serial(Isolation::ReadCommitted),
     ];
 
-    /// Whether the edge counts, and whether it begins at the commit.
+    /// Whether the edge counts (`Some`), and whether its first point is the commit (`true`) or the start.
     fn takes(self, edge: &Edge) -> Option<bool> {
         match (edge.kind, self) {
             (DependencyKind::WriteWrite | DependencyKind::RealTime, _) => Some(true),
@@ -60,7 +67,8 @@ impl Evidence {
     }
 }
 
-/// Points of transactions; an edge has the index of its dependency, or none between the two points of one transaction.
+/// Points of transactions. An edge has the index of its dependency, or `None` between the two points of one
+/// transaction.
 type Points = DiGraph<(), Option<usize>>;
 
 /// Every anomaly that is a cycle.
@@ -75,7 +83,7 @@ pub(crate) fn search(history: &History, parts: &[Part], mut edges: Vec<Edge>, re
 }
 
 fn seek(history: &History, parts: &[Part], edges: &[Edge], evidence: &[Evidence], found: &mut Vec<Anomaly>) {
-    // Every cycle is one of this graph too, and most histories have none.
+    // The graph of the weakest evidence has every cycle of the others, and most histories have none.
     let whole = points(parts.len(), edges, Evidence::Serial(Isolation::ReadCommitted));
     if tarjan_scc(&whole).iter().all(|component| component.len() == 1) {
         return;
@@ -112,7 +120,7 @@ fn points(transactions: usize, edges: &[Edge], evidence: Evidence) -> Points {
     points
 }
 
-/// A search begins at so many points of a component at most.
+/// Most points of a component at which a search begins.
 const BEGINNINGS_MAX: usize = 400;
 
 /// The dependencies of the shortest cycle through some of these points, which are strongly connected.
@@ -123,7 +131,7 @@ fn shortest_cycle(points: &Points, members: &BTreeSet<usize>) -> Vec<usize> {
 
 /// A shortest cycle through `begin`.
 fn cycle_through(points: &Points, members: &BTreeSet<usize>, begin: usize) -> Vec<usize> {
-    // By which edge, and from where, each point was first reached.
+    // For each reached point: the point before, and the edge from there.
     let mut reached: Vec<Option<(usize, Option<usize>)>> = vec![None; points.node_count()];
     let mut next = VecDeque::from([begin]);
     while let Some(point) = next.pop_front() {
@@ -185,12 +193,13 @@ fn named(history: &History, cycle: &[Edge]) -> Anomaly {
     }
 }
 
-/// Who was over before who began: without what follows from two others.
+/// The real-time order: an edge from each transaction to those that began after its end, without edges that follow from
+/// two others.
 fn in_real_time(history: &History, parts: &[Part]) -> Vec<Edge> {
     let mut ended: Vec<_> =
         history.transactions.iter().enumerate().filter(|(txn, _)| parts[*txn] != Part::None).collect();
     ended.sort_by_key(|(_, transaction)| transaction.ended);
-    // The latest beginning among those that ended so far.
+    // The latest beginning among the transactions that have ended so far.
     let latest: Vec<u64> = ended
         .iter()
         .scan(0, |latest, (_, transaction)| {
@@ -203,7 +212,7 @@ fn in_real_time(history: &History, parts: &[Part]) -> Vec<Edge> {
         let before = ended.partition_point(|(_, other)| other.ended < transaction.began);
         let Some(latest) = before.checked_sub(1).map(|last| latest[last]) else { continue };
         let near = ended[..before].iter().rev().take_while(|(_, other)| other.ended >= latest);
-        // A commit of which nobody knows may still happen later.
+        // A commit of unknown outcome may still happen later.
         for (from, other) in near.filter(|(_, other)| other.outcome != Outcome::Unknown) {
             let (kind, key) = (DependencyKind::RealTime, None);
             let proof = Proof::Times(other.ended, transaction.began);

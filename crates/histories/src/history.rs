@@ -1,9 +1,10 @@
-//! What transactions did and saw.
+//! Records of transactions: their operations and the results of their reads.
 //!
-//! A [`History`] is kept as JSON Lines, a transaction a line, so that one that failed can be looked at, cut down and checked again.
+//! A [`History`] is kept as JSON Lines, one transaction per line. A failed history can therefore be looked at, cut down
+//! and checked again.
 //!
-//! Invariants: `began` was taken before the transaction began, `ended` after it had ended, from one clock; so where one's `ended` is below
-//! the other's `began`, it was over before the other began.
+//! Invariants: `began` was taken before the transaction began, `ended` after its end, both from one clock. If `a.ended
+//! < b.began`, transaction `a` had ended before `b` began.
 
 use std::{
     fmt,
@@ -23,7 +24,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// What is appended to a list or written to a register: never the same to one key twice.
+/// A value appended to a list or written to a register: never the same to one key twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Element(pub u64);
@@ -45,15 +46,15 @@ impl fmt::Display for TxnId {
     }
 }
 
-/// What a transaction was promised, the weakest first.
+/// The isolation promised to a transaction, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Isolation {
-    /// It sees what was committed, each time it looks.
+    /// Each read sees the commits up to that read.
     ReadCommitted,
-    /// It sees one moment, and what it writes nobody wrote since.
+    /// All reads see one moment, and no other transaction has written the same keys since.
     Snapshot,
-    /// It is as if no other transaction ran at the same time.
+    /// The result is as if no other transaction ran at the same time.
     Serializable,
 }
 
@@ -67,7 +68,7 @@ impl fmt::Display for Isolation {
     }
 }
 
-/// An operation, and what it saw.
+/// An operation and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Operation {
@@ -77,33 +78,33 @@ pub enum Operation {
         key: Key,
         /// The list, or at most one element of a register.
         found: Vec<Element>,
-        /// Whether nobody else may have written the key by the time of the commit, whatever the isolation.
+        /// Whether no other transaction may write the key until the commit, under every isolation.
         #[serde(default)]
         for_update: bool,
     },
-    /// Looked at all keys between two, which belong to the range.
+    /// Looked at all keys from `from` to `to`, both included.
     ReadRange {
         /// The least.
         from: Key,
         /// The greatest.
         to: Key,
-        /// Whether it went from the greatest to the least.
+        /// Whether the read went from the greatest to the least.
         backward: bool,
-        /// What was there, in the order in which it was shown.
+        /// The keys found, in the order in which the read showed them.
         found: Vec<(Key, Vec<Element>)>,
     },
     /// Appended to a list.
     Append {
         /// The list's key.
         key: Key,
-        /// What was appended.
+        /// The appended element.
         element: Element,
     },
     /// Wrote a register.
     Write {
         /// The register's key.
         key: Key,
-        /// What it holds then.
+        /// The new element of the register.
         value: Element,
     },
     /// Made a register absent.
@@ -113,7 +114,7 @@ pub enum Operation {
     },
 }
 
-/// A list as it is shown.
+/// A list as text.
 pub(crate) fn shown(list: &[Element]) -> String {
     let elements: Vec<_> = list.iter().map(ToString::to_string).collect();
     format!("[{}]", elements.join(" "))
@@ -144,28 +145,28 @@ impl fmt::Display for Operation {
 pub enum Outcome {
     /// Its commit succeeded.
     Committed,
-    /// Nothing of it may ever be seen.
+    /// No effect of the transaction may ever be seen.
     Aborted,
-    /// Its commit failed in a way that leaves open whether it happened.
+    /// Its commit failed without a known outcome: the writes may have happened.
     Unknown,
 }
 
-/// A transaction, as far as it came.
+/// A transaction with its operations up to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
     /// Its number.
     pub id: TxnId,
-    /// What it was promised.
+    /// The isolation promised to the transaction.
     pub isolation: Isolation,
-    /// What it did, in order.
+    /// Its operations, in order.
     pub operations: Vec<Operation>,
     /// How it ended.
     pub outcome: Outcome,
-    /// Time on the history's clock before it began.
+    /// Time on the history's clock before the begin.
     pub began: u64,
-    /// Time on the history's clock after it had ended.
+    /// Time on the history's clock after the end.
     pub ended: u64,
-    /// Its place in the order of commits, where the store tells it.
+    /// Its place in the order of commits, if the store tells one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit_seq: Option<u64>,
 }
@@ -184,19 +185,19 @@ impl fmt::Display for Transaction {
     }
 }
 
-/// What can be wrong with a history itself.
+/// Why a history could not be read, written or checked.
 #[derive(Debug)]
 pub enum HistoryError {
-    /// It could not be read or written.
+    /// Reading or writing failed.
     Io(io::Error),
-    /// A line is no transaction.
+    /// A line is not a transaction.
     Line {
-        /// Which, from 1 on.
+        /// The line's number, from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The error of the parser.
         error: serde_json::Error,
     },
-    /// The workload is none that can be checked.
+    /// The workload cannot be checked.
     Workload(String),
 }
 
@@ -226,7 +227,7 @@ pub struct History {
 }
 
 impl History {
-    /// Writes a line for each transaction.
+    /// Writes one line per transaction.
     ///
     /// # Errors
     /// When `out` fails.
@@ -238,10 +239,10 @@ impl History {
         Ok(out.flush()?)
     }
 
-    /// Reads what [`History::write_jsonl`] wrote; empty lines count for nothing.
+    /// Reads the output of [`History::write_jsonl`]; empty lines are ignored.
     ///
     /// # Errors
-    /// When `from` fails, or a line is no transaction.
+    /// When `from` fails, or a line is not a transaction.
     pub fn read_jsonl(from: impl BufRead) -> Result<Self, HistoryError> {
         let mut transactions = Vec::new();
         for (number, line) in (1..).zip(from.lines()) {

@@ -1,11 +1,13 @@
-//! From what was seen to what must have happened.
+//! Inference of dependencies from the reads of a history.
 //!
-//! 1. Every write is listed by key. Elements are written once to a key, so a read names its writers.
-//! 2. Who takes part: what was committed; what may have been, if anything of it was seen; and as readers alone, where asked, those
-//!    that aborted.
-//! 3. Each transaction is gone through in order: what a read shows less what the transaction wrote itself is what it found there, its
-//!    *base*. What contradicts its own writes, or its own reads before, is told at once.
-//! 4. Bases and writes of one key give dependencies: `lists`, `registers`. Cycles are sought when all are there: `cycles`.
+//! 1. Every write is listed by key. An element is written once to a key, so a read names its writers.
+//! 2. Three groups of transactions take part: the committed ones; those of unknown outcome, if a participant saw one of
+//!    their writes; and the aborted ones, as readers alone, if the options ask for that.
+//! 3. The operations of each transaction are walked in order. A read without the transaction's own writes is its
+//!    *base*: the version found in the store. A read that contradicts the transaction's own writes or earlier reads is
+//!    reported at once.
+//! 4. Bases and writes of one key give dependencies: `lists`, `registers`. The search for cycles begins when all
+//!    dependencies are known: `cycles`.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -17,17 +19,17 @@ use crate::{
     Transaction, anomaly::versus, cycles, history::shown, lists, registers,
 };
 
-/// What a check takes for granted.
+/// Assumptions of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// A transaction that was over before another began comes before it.
+    /// A transaction that ended before another began comes before the other.
     pub real_time: bool,
-    /// What is promised to a transaction holds for what it reads even if it aborts.
+    /// The isolation promised to a transaction holds for its reads even if the transaction aborts.
     pub aborted_reads: bool,
 }
 
 impl Default for Options {
-    /// Both: what one node promises whose transactions read a snapshot.
+    /// Both, because a single node whose transactions read a snapshot promises both.
     fn default() -> Self {
         Self { real_time: true, aborted_reads: true }
     }
@@ -44,8 +46,8 @@ pub fn check(history: &History) -> Result<Report, HistoryError> {
 /// Searches a history for anomalies.
 ///
 /// # Errors
-/// [`HistoryError::Workload`] when it is none that can be checked: an element was written twice to one key, or a key is both list and
-/// register.
+/// [`HistoryError::Workload`] if the history cannot be checked: an element was written twice to one key, or a key is
+/// both list and register.
 pub fn check_with(history: &History, options: Options) -> Result<Report, HistoryError> {
     let mut keys = writes_by_key(history)?;
     let parts = parts(history, &keys, options);
@@ -69,11 +71,12 @@ pub fn check_with(history: &History, options: Options) -> Result<Report, History
 /// How a transaction takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Not at all: nothing is known of it, or asked.
+    /// Not at all: its outcome is unknown and no participant saw its writes, or it aborted and aborted reads are not
+    /// checked.
     None,
-    /// By what it read.
+    /// By its reads alone.
     Reader,
-    /// It was committed.
+    /// By reads and writes: its commit happened.
     Whole,
 }
 
@@ -82,25 +85,25 @@ pub(crate) enum Part {
 pub(crate) struct Write {
     /// Index of its transaction.
     pub(crate) txn: usize,
-    /// What was written; none: a deletion.
+    /// The written element; `None` for a deletion.
     pub(crate) element: Option<Element>,
-    /// Whether its transaction wrote the key again.
+    /// Whether the same transaction wrote the key again later.
     pub(crate) intermediate: bool,
 }
 
-/// What a transaction found under a key.
+/// The version that a transaction found under a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base<'h> {
     /// Index of the transaction.
     pub(crate) txn: usize,
     pub(crate) found: &'h [Element],
-    /// A range did not show the key.
+    /// Whether the read was of a range that did not show the key.
     pub(crate) absent: bool,
-    /// What was promised of this read.
+    /// The isolation promised to this read.
     pub(crate) promised: Isolation,
 }
 
-/// All that was done to one key.
+/// All reads and writes of one key.
 #[derive(Default)]
 pub(crate) struct OfKey<'h> {
     pub(crate) is_register: bool,
@@ -109,7 +112,7 @@ pub(crate) struct OfKey<'h> {
 }
 
 impl OfKey<'_> {
-    /// Who wrote what.
+    /// The write of each element.
     pub(crate) fn writers(&self) -> HashMap<Element, Write> {
         self.writes.iter().filter_map(|write| Some((write.element?, *write))).collect()
     }
@@ -123,14 +126,14 @@ pub(crate) struct Edge {
     pub(crate) kind: DependencyKind,
     pub(crate) key: Option<Key>,
     pub(crate) proof: Proof,
-    /// What was promised of the read that missed a write; of no consequence for other edges.
+    /// The isolation promised to the read that missed a write; meaningless for other edges.
     pub(crate) promised: Isolation,
 }
 
-/// More of a kind are not told: they have one cause.
+/// Most anomalies of one kind that are reported, because more of them have the same cause.
 const TOLD_MAX: usize = 5;
 
-/// What comes out.
+/// The results of a check so far.
 pub(crate) struct Findings<'h> {
     history: &'h History,
     pub(crate) anomalies: Vec<Anomaly>,
@@ -139,7 +142,7 @@ pub(crate) struct Findings<'h> {
 }
 
 impl Findings<'_> {
-    /// Something is wrong between some transactions.
+    /// Reports an anomaly among some transactions that is not a cycle.
     pub(crate) fn tell(&mut self, kind: Kind, promised: Isolation, of: &[usize], what: String) {
         if self.anomalies.iter().filter(|known| known.kind == kind).count() < TOLD_MAX {
             let transactions = of.iter().map(|txn| self.transaction(*txn).id).collect();
@@ -148,7 +151,7 @@ impl Findings<'_> {
         }
     }
 
-    /// One transaction comes before another; nothing, if it is the same.
+    /// Adds an edge between two transactions; nothing if both are the same.
     pub(crate) fn depend(&mut self, edge: Edge) {
         if edge.from != edge.to && self.known.insert((edge.from, edge.to, edge.kind, edge.promised)) {
             self.edges.push(edge);
@@ -163,7 +166,7 @@ impl Findings<'_> {
         self.transaction(txn).outcome == Outcome::Aborted
     }
 
-    /// A read was made of something that is none of the writes that count. Gives the write if there is one at all.
+    /// Reports a read of an element that was never written, or whose writer aborted.
     pub(crate) fn look_at(&mut self, key: Key, base: &Base<'_>, element: Element, write: Option<&Write>) {
         let reader = self.transaction(base.txn).id;
         match write {
@@ -179,7 +182,7 @@ impl Findings<'_> {
         }
     }
 
-    /// A read ends with this write.
+    /// Reports a read that ends with an intermediate write of another transaction.
     pub(crate) fn ends_with(&mut self, key: Key, base: &Base<'_>, element: Element, write: &Write) {
         if write.intermediate && write.txn != base.txn {
             let (reader, writer) = (self.transaction(base.txn).id, self.transaction(write.txn).id);
@@ -188,7 +191,7 @@ impl Findings<'_> {
         }
     }
 
-    /// Of those that read one version and wrote the key there may be one.
+    /// Reports lost updates: of the transactions that read one version and wrote the key, at most one may commit.
     pub(crate) fn lost_updates<V: Copy + Eq + Hash + Ord>(
         &mut self, key: Key, of_key: &OfKey<'_>, parts: &[Part], version: impl Fn(&Base<'_>) -> Option<V>,
     ) {
@@ -248,7 +251,7 @@ fn writes_by_key(history: &History) -> Result<BTreeMap<Key, OfKey<'_>>, HistoryE
     Ok(keys)
 }
 
-/// Who takes part. What has an unknown outcome does if someone who takes part saw anything of it.
+/// The part of each transaction. A transaction of unknown outcome takes part if a participant saw one of its writes.
 fn parts(history: &History, keys: &BTreeMap<Key, OfKey<'_>>, options: Options) -> Vec<Part> {
     let writers: BTreeMap<Key, HashMap<Element, Write>> =
         keys.iter().map(|(key, of_key)| (*key, of_key.writers())).collect();
@@ -280,7 +283,7 @@ fn parts(history: &History, keys: &BTreeMap<Key, OfKey<'_>>, options: Options) -
     parts
 }
 
-/// What a transaction knows of a key by itself.
+/// A transaction's own writes of a key, and the base of its reads.
 #[derive(Default)]
 struct Own<'h> {
     written: Vec<Option<Element>>,
@@ -306,7 +309,8 @@ fn read_bases<'h>(
             }
             Operation::Delete { key } => own.entry(*key).or_default().written.push(None),
             Operation::Read { key, found, for_update } => {
-                // One that aborted may have done so because somebody wrote the key.
+                // A read for update by an aborted transaction keeps no promise: another write of the key may be the
+                // reason of the abort.
                 let is_kept = *for_update && transaction.outcome != Outcome::Aborted;
                 let promised = if is_kept { Isolation::Serializable } else { transaction.isolation };
                 let seen = Seen { key: *key, found, absent: false, promised };
@@ -339,7 +343,7 @@ fn check_range(
     }
 }
 
-/// Compares a read with what the transaction knows, and notes what it found there.
+/// Compares a read with the transaction's own writes and earlier base, and records its base.
 fn see<'h>(
     txn: usize, seen: &Seen<'h>, own: &mut Own<'h>, keys: &mut BTreeMap<Key, OfKey<'h>>, findings: &mut Findings<'_>,
 ) {
@@ -363,7 +367,7 @@ fn see<'h>(
     }
     if let Some(before) = own.base.filter(|before| *before != base) {
         let what = format!("{id} found {key} = {}", versus(before, base));
-        // A read for update may show what was committed since.
+        // A read for update may show a version committed since the snapshot.
         let promised = findings.transaction(txn).isolation;
         findings.tell(Kind::FuzzyRead, promised, &[txn], what);
     }

@@ -1,25 +1,36 @@
 //! Histories of concurrent transactions: made from seeds, recorded, and searched for isolation anomalies.
 //!
-//! After Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations" (PVLDB 14(3), 2020), with the
-//! anomalies of Adya, "Weak Consistency" (MIT, 1999). It knows nothing of any store but two small traits.
+//! The method is that of Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations"
+//! (PVLDB 14(3), 2020), with the anomalies of Adya, "Weak Consistency" (MIT, 1999). The crate knows a store only by two
+//! small traits.
 //!
-//! 1. A [`Workload`] makes plans of transactions from a seed: points and ranges, few keys, some of them hot (`workload`).
-//! 2. A [`Runner`] carries them out against a [`Store`]: step by step in an order that the seed gives, or with threads, and records
-//!    what each transaction did and saw as a [`History`] (`run`).
-//! 3. [`check`] finds out what must have happened in every execution that explains what was seen: in which order the versions of a key
-//!    were written, who read which, who missed which (`inference`, `lists`, `registers`).
-//! 4. What transactions owe one another then is a graph, and a cycle in it is an [`Anomaly`], named by its edges (`cycles`). Some
-//!    anomalies show without a graph: reads of what was aborted, or never written.
+//! 1. A [`Workload`] makes plans of transactions from a seed: points and ranges of few keys, some of them hot
+//!    (`workload`).
+//! 2. A [`Runner`] carries the plans out against a [`Store`]: step by step in an order that the seed gives, or with
+//!    threads. The operations of each transaction and their results are recorded as a [`History`] (`run`).
+//! 3. [`check`] infers facts that hold in every execution that explains the reads: the order in which the versions of a
+//!    key were written, the readers of each version, and the readers that missed a version (`inference`, `lists`,
+//!    `registers`).
+//! 4. These dependencies between transactions form a graph. A cycle in the graph is an [`Anomaly`], named by its edges
+//!    (`cycles`). Some anomalies show without a graph: reads of aborted writes, or of elements never written.
 //!
-//! A **list** key is appended to, and a read shows all elements in the order in which they were appended: so each read tells the whole
-//! history of the key. A **register** is overwritten; versions are ordered only where a transaction wrote what it had read, or where
-//! the store tells the seqs of commits. A read of a range is a read of each of its keys, of those it did not find too: these were
-//! empty lists, or absent. So a phantom is a read that missed a write of one key.
+//! Keys have one of two models:
 //!
-//! Invariants: what is reported is an anomaly in every execution that could have made the history; of what is only likely, nothing is
-//! said. A history that the same seed makes in steps is the same each time.
+//! - A **list** key is appended to. A read shows all elements in the order in which they were appended, so each read
+//!   tells the whole history of the key.
+//! - A **register** is overwritten. Its versions are ordered only where a transaction wrote a register that it had
+//!   read, or where the store tells the seqs of commits.
 //!
-//! Left to others: stores, and which isolation they promise.
+//! A read of a range is a read of each of its keys, including the keys that were not found: these were empty lists, or
+//! absent registers. A phantom is therefore a read that missed a write of one key.
+//!
+//! Invariants:
+//!
+//! - A reported anomaly is one in every execution that could have made the history. A merely likely anomaly is not
+//!   reported.
+//! - A history made in steps is the same each time for the same seed.
+//!
+//! Left to others: stores, and the isolation that they promise.
 
 mod anomaly;
 mod cycles;

@@ -1,9 +1,10 @@
-//! What reads of a list tell.
+//! Dependencies from the reads of a list.
 //!
-//! 1. The longest read has the elements in the order in which they were appended; every other read has to be its beginning.
-//! 2. What was committed and is not in it was appended behind all that is: among those nothing is known. If it is lost, no order explains what is
-//!    seen, and that shows as well.
-//! 3. Neighbours in this order are *ww*; the last element of a read is *wr*; the one behind a read is *rw*.
+//! 1. The longest read has the elements in the order in which they were appended. Every other read must be a prefix of
+//!    the longest.
+//! 2. A committed element that the longest read lacks was appended behind all elements of that read; the order among
+//!    such elements is unknown. If such an element was lost, no order explains the reads, and that shows as well.
+//! 3. Neighbours in this order are *ww*; the last element of a read is *wr*; the element behind a read is *rw*.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,9 +17,9 @@ use crate::{
 
 /// The order of a list's elements.
 struct Order {
-    /// As read, without those of transactions that do not count.
+    /// In the order of the longest read, without elements of transactions that do not count.
     elements: Vec<(Element, usize)>,
-    /// Behind all of them, in no known order: one of each transaction.
+    /// Elements behind all of these, in no known order: one of each transaction.
     behind: Vec<(Element, usize)>,
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn infer(key: Key, of_key: &OfKey<'_>, parts: &[Part], findings: &mut
     findings.lost_updates(key, of_key, parts, |base| Some((base.found.len(), base.found.last().copied())));
 }
 
-/// Whether all that a read shows was appended once; tells what was not, and what should not have been seen.
+/// Whether each element of a read is there once. Reports duplicates, and elements that the read should not have seen.
 fn is_sound(key: Key, base: &Base<'_>, writers: &HashMap<Element, Write>, findings: &mut Findings<'_>) -> bool {
     let mut seen = HashSet::new();
     if !base.found.iter().all(|element| seen.insert(element)) {
@@ -84,7 +85,7 @@ fn write_write(key: Key, (before, from): (Element, usize), (after, to): (Element
     Edge { from, to, kind: DependencyKind::WriteWrite, key: Some(key), proof, promised: Isolation::Serializable }
 }
 
-/// What a reader comes behind, and before.
+/// Adds the edges of a read: from the writer of its last element, and to the writers behind.
 fn depend_on(
     key: Key, base: &Base<'_>, order: &Order, writers: &HashMap<Element, Write>, parts: &[Part],
     findings: &mut Findings<'_>,

@@ -1,11 +1,12 @@
-//! What reads of a register tell.
+//! Dependencies from the reads of a register.
 //!
-//! 1. The last write of a transaction is its version of the key. Absence at first comes before all versions.
-//! 2. Where commits have seqs, they order the versions. Else a transaction that read a version and wrote the key made a later one: that
-//!    is all that is known.
-//! 3. Whoever read a version missed all that are known to be later: *rw*.
+//! 1. The last write of a transaction is its version of the key. The initial absence comes before all versions.
+//! 2. Where commits have seqs, the seqs order the versions. Elsewhere only one rule is known: a transaction that read a
+//!    version and wrote the key made a later version.
+//! 3. A reader of a version missed all versions that are known to be later: *rw*.
 //!
-//! Absence is the same whoever deleted the key: where anybody may have, a read that finds nothing tells nothing.
+//! Absence is the same for every deletion. Where any transaction may have deleted the key, a read that finds nothing
+//! tells nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,22 +15,22 @@ use crate::{
     inference::{Base, Edge, Findings, OfKey, Part, Write},
 };
 
-/// What a read found.
+/// The version that a read found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Version {
     /// Absence before any write.
     Initial,
-    /// What a transaction wrote.
+    /// The version that a transaction wrote.
     Of(Element),
 }
 
 /// The versions of a key.
 struct Versions {
-    /// Every version that counts, with its transaction: none is a deletion.
+    /// Every version that counts, by its transaction; `None` is a deletion.
     last: BTreeMap<usize, Option<Element>>,
     /// Whether absence may be a deletion.
     deleted: bool,
-    /// The transactions in the order of their versions, where commits tell it.
+    /// The transactions in the order of their versions, where the seqs of commits tell the order.
     order: Option<Vec<usize>>,
 }
 
@@ -79,7 +80,7 @@ fn versions(of_key: &OfKey<'_>, parts: &[Part], findings: &Findings<'_>) -> Vers
     let last: BTreeMap<_, _> = whole.map(|write| (write.txn, write.element)).collect();
     let seqs: Option<Vec<_>> =
         last.keys().map(|txn| findings.transaction(*txn).commit_seq.map(|seq| (seq, *txn))).collect();
-    // What may have been committed too has no seq, and may be anywhere between.
+    // A commit of unknown outcome has no seq, so its version may be anywhere between the others.
     let certain = final_writes().all(|write| findings.transaction(write.txn).outcome != Outcome::Unknown);
     let order = seqs.filter(|_| certain).map(|mut seqs| {
         seqs.sort_unstable();
@@ -88,7 +89,7 @@ fn versions(of_key: &OfKey<'_>, parts: &[Part], findings: &Findings<'_>) -> Vers
     Versions { last, deleted, order }
 }
 
-/// The version that a read found, if it is known, and one that counts.
+/// The version that a read found, if the version is known and counts.
 fn version(base: &Base<'_>, writers: &HashMap<Element, Write>, versions: &Versions) -> Option<Version> {
     let Some(element) = base.found.last() else {
         return (!versions.deleted).then_some(Version::Initial);
@@ -97,7 +98,8 @@ fn version(base: &Base<'_>, writers: &HashMap<Element, Write>, versions: &Versio
     (versions.last.get(&write.txn) == Some(&Some(*element))).then_some(Version::Of(*element))
 }
 
-/// The transactions whose versions come behind each one: right behind it where the order is known, else all of which it is known.
+/// For each version the transactions with later versions: only the next one where the order is known, else all that are
+/// known to be later.
 fn later(
     of_key: &OfKey<'_>, versions: &Versions, writers: &HashMap<Element, Write>,
     read: impl Fn(&Base<'_>) -> Option<Version>,

@@ -1,11 +1,11 @@
-//! Carrying plans out, and recording what happened.
+//! Runs plans against a store and records the results.
 //!
-//! 1. [`Runner::interleave`] has several transactions open in one thread and takes a step of one after the other, as a seed chooses:
-//!    the same seed makes the same history. [`Runner::threads`] lets threads race.
-//! 2. Both take what they run on as they find it, and add to the same history: so a store may be closed and opened between them.
-//! 3. Every transaction that began is recorded, with what it did until it ended, however it did.
+//! 1. [`Runner::interleave`] has several transactions open in one thread and takes a step of one after the other, as a
+//!    seed chooses: the same seed makes the same history. [`Runner::threads`] lets threads race.
+//! 2. Both take the store in any state and add to the same history, so a store may be closed and opened between them.
+//! 3. Every transaction that began is recorded with its operations until its end, for every kind of end.
 //!
-//! Invariant: the clock is read before a transaction begins and after it has ended, so recorded times are never too narrow.
+//! Invariant: the clock is read before a transaction begins and after the end, so recorded times are never too narrow.
 
 use std::{
     collections::VecDeque,
@@ -34,7 +34,7 @@ struct Open<T> {
 }
 
 impl Runner {
-    /// One that has recorded nothing.
+    /// A runner without recorded transactions.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -44,11 +44,11 @@ impl Runner {
         self.clock.fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Carries out plans in one thread, with up to `open_max` transactions open. Before each step `between` may do something to the
-    /// store.
+    /// Carries out plans in one thread, with up to `open_max` transactions open. `between` runs before each step and
+    /// may change the store.
     ///
     /// # Errors
-    /// What is broken about the store, if it said so itself.
+    /// The description of a fault that the store reported itself.
     pub fn interleave<S: Store>(
         &self, store: &S, plans: Vec<Plan>, seed: u64, open_max: usize, between: &mut dyn FnMut(&S, &mut StdRng),
     ) -> Result<(), String> {
@@ -57,7 +57,7 @@ impl Runner {
         let mut open: Vec<Open<S::Txn<'_>>> = Vec::new();
         while !(waiting.is_empty() && open.is_empty()) {
             between(store, &mut random);
-            // A new one is as likely as a step of any that is open.
+            // A new transaction is as likely as a step of any open one.
             let room = usize::from(open.len() < open_max && !waiting.is_empty());
             let chosen = random.random_range(0..open.len() + room);
             if chosen < open.len() {
@@ -73,12 +73,12 @@ impl Runner {
     /// Carries out plans in threads, each taking the next one.
     ///
     /// # Errors
-    /// What is broken about the store, if it said so itself.
+    /// The description of a fault that the store reported itself.
     pub fn threads<S: Store + Sync>(&self, store: &S, plans: Vec<Plan>, threads: usize) -> Result<(), String> {
         let waiting = Mutex::new(VecDeque::from(plans));
         let work = || {
             loop {
-                // The lock is given back before the plan is carried out.
+                // The lock is released before the plan is carried out.
                 let next = waiting.lock().pop_front();
                 let Some(plan) = next else { return Ok(()) };
                 let mut open = self.begin(store, plan)?;
@@ -94,10 +94,11 @@ impl Runner {
         })
     }
 
-    /// Reads all of the keys below `keys` in a transaction of its own: what was committed before, and is not there, is lost.
+    /// Reads all keys below `keys` in a transaction of its own. A committed element that this read does not find is
+    /// lost.
     ///
     /// # Errors
-    /// What is broken about the store, if it said so itself.
+    /// The description of a fault that the store reported itself.
     pub fn read_everything<S: Store>(&self, store: &S, keys: u64, isolation: Isolation) -> Result<(), String> {
         let all = Step::ReadRange { from: Key(0), to: Key(keys.saturating_sub(1)), backward: false };
         let each = (0..keys).map(|key| Step::Read { key: Key(key), for_update: false });
@@ -105,13 +106,13 @@ impl Runner {
         self.interleave(store, vec![plan], 0, 1, &mut |_, _| {})
     }
 
-    /// What was recorded, in the order in which transactions ended.
+    /// The recorded transactions, in the order of their ends.
     #[must_use]
     pub fn into_history(self) -> History {
         History { transactions: self.recorded.into_inner() }
     }
 
-    /// Begins a transaction; none where none can begin now, so that the plan is given up.
+    /// Begins a transaction; `None` if the store cannot begin one now, and the plan is then given up.
     fn begin<'s, S: Store>(&self, store: &'s S, plan: Plan) -> Result<Option<Open<S::Txn<'s>>>, String> {
         let began = self.now();
         match store.begin(plan.isolation) {
@@ -121,7 +122,7 @@ impl Runner {
         }
     }
 
-    /// Takes the next step of a transaction; none when it is over.
+    /// Takes the next step of a transaction; `None` after its end.
     fn step<T: Txn>(&self, mut open: Open<T>) -> Result<Option<Open<T>>, String> {
         let Some(step) = open.plan.steps.get(open.done).copied() else {
             let Open { txn, plan, began, operations, .. } = open;
@@ -150,7 +151,7 @@ impl Runner {
             Err(Failure::Aborted(_) | Failure::Unknown(_)) => {
                 let Open { txn, plan, began, mut operations, .. } = open;
                 txn.abort();
-                // Should what failed be seen all the same, its writer is known.
+                // If a read shows the failed write all the same, its writer is known.
                 operations.extend(attempted(step));
                 self.record(plan.isolation, operations, Outcome::Aborted, began, None);
                 Ok(None)
@@ -192,7 +193,7 @@ fn carry_out(txn: &mut impl Txn, step: Step) -> Result<Operation, Failure> {
     })
 }
 
-/// What a step that failed would have written.
+/// The write that a failed step attempted.
 fn attempted(step: Step) -> Option<Operation> {
     match step {
         Step::Read { .. } | Step::ReadRange { .. } => None,

@@ -1,4 +1,4 @@
-//! What a store has to offer so that histories can be made of it.
+//! The traits that a store implements so that histories can be made with that store.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use crate::{Element, Isolation, Key};
 /// Why an operation of a transaction failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The transaction is over, and nothing of it happened: a conflict, a full disk.
+    /// The transaction has ended without any effect: a conflict, a full disk.
     Aborted(String),
-    /// Nobody knows whether the commit happened.
+    /// The outcome of the commit is unknown.
     Unknown(String),
-    /// The store did what it may not do: the run ends.
+    /// The store broke its contract: the run ends.
     Broken(String),
 }
 
@@ -27,33 +27,33 @@ impl fmt::Display for Failure {
 
 /// A store with transactions.
 pub trait Store {
-    /// A transaction of it.
+    /// A transaction of the store.
     type Txn<'a>: Txn
     where
         Self: 'a;
 
-    /// Begins one.
+    /// Begins a transaction.
     ///
     /// # Errors
-    /// [`Failure::Aborted`] where none can begin just now.
+    /// [`Failure::Aborted`] if no transaction can begin just now.
     fn begin(&self, isolation: Isolation) -> Result<Self::Txn<'_>, Failure>;
 }
 
-/// An open transaction. After an error it is over; dropped, it has aborted.
+/// An open transaction. An error ends the transaction, and a drop aborts.
 pub trait Txn {
-    /// The list, or register, of a key; empty where there is nothing.
+    /// The list, or register, of a key; empty if there is none.
     ///
     /// # Errors
     /// As any operation's.
     fn read(&mut self, key: Key) -> Result<Vec<Element>, Failure>;
 
-    /// As [`Txn::read`], and the commit fails if anybody else writes the key meanwhile.
+    /// As [`Txn::read`], but the commit fails if another transaction writes the key meanwhile.
     ///
     /// # Errors
     /// As any operation's.
     fn read_for_update(&mut self, key: Key) -> Result<Vec<Element>, Failure>;
 
-    /// All that is there from one key to another, which belong to the range; without what is empty or absent.
+    /// All keys in `from..=to` with their lists or registers, without those that are empty or absent.
     ///
     /// # Errors
     /// As any operation's.
@@ -77,12 +77,12 @@ pub trait Txn {
     /// As any operation's.
     fn delete(&mut self, key: Key) -> Result<(), Failure>;
 
-    /// Commits; gives its place in the order of commits where the store tells it.
+    /// Commits; returns the place in the order of commits if the store tells one.
     ///
     /// # Errors
-    /// [`Failure::Aborted`] on a conflict, [`Failure::Unknown`] where nobody knows.
+    /// [`Failure::Aborted`] on a conflict, [`Failure::Unknown`] if the outcome is unknown.
     fn commit(self) -> Result<Option<u64>, Failure>;
 
-    /// Gives it up.
+    /// Aborts the transaction.
     fn abort(self);
 }

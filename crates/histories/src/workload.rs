@@ -1,13 +1,13 @@
 //! Plans of transactions from a seed.
 //!
-//! Few keys, the lower ones hotter, and few operations each, so that transactions meet. A plan writes each element once, whatever
-//! becomes of its transaction.
+//! Transactions meet because there are few keys, the lower ones hotter. Each transaction has few operations. The plans
+//! of a seed write each element at most once, even if the transaction of that element aborts.
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use crate::{Element, Isolation, Key};
 
-/// What keys are.
+/// The model of all keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// Lists, which are appended to.
@@ -16,17 +16,17 @@ pub enum Model {
     Registers,
 }
 
-/// What a transaction is to do.
+/// One operation of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Look at a key.
     Read {
         /// The key.
         key: Key,
-        /// Whether the commit depends on it whatever the isolation.
+        /// Whether the commit depends on the read under every isolation.
         for_update: bool,
     },
-    /// Look at all keys between two, which belong to the range.
+    /// Look at all keys from `from` to `to`, both included.
     ReadRange {
         /// The least.
         from: Key,
@@ -39,14 +39,14 @@ pub enum Step {
     Append {
         /// The list's key.
         key: Key,
-        /// What to append.
+        /// The element to append.
         element: Element,
     },
     /// Write a register.
     Write {
         /// The register's key.
         key: Key,
-        /// What to write.
+        /// The element to write.
         value: Element,
     },
     /// Make a register absent.
@@ -56,44 +56,44 @@ pub enum Step {
     },
 }
 
-/// A transaction that is to be.
+/// A planned transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What it asks for.
+    /// The isolation to ask for.
     pub isolation: Isolation,
-    /// What it does, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Whether it gives up at the end.
+    /// Whether the transaction aborts at the end.
     pub aborts: bool,
 }
 
-/// What plans are like. Shares are from 0 to 1.
+/// The shape of plans. Shares are from 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// What keys are.
+    /// The model of all keys.
     pub model: Model,
     /// Number of keys.
     pub keys: u64,
     /// Number of transactions.
     pub transactions: usize,
-    /// Most operations of one, at least 1.
+    /// Most operations of a transaction, at least 1.
     pub operations_max: usize,
-    /// Operations that read.
+    /// Share of operations that read.
     pub reads: f64,
-    /// Reads that are ranges.
+    /// Share of reads that are ranges.
     pub ranges: f64,
-    /// Reads of a key that the commit depends on.
+    /// Share of reads of one key that the commit depends on.
     pub for_update: f64,
-    /// Writes of registers that delete.
+    /// Share of writes of registers that delete.
     pub deletes: f64,
-    /// Transactions that give up.
+    /// Share of transactions that abort at the end.
     pub aborts: f64,
-    /// What transactions ask for: one of these each.
+    /// Isolations to ask for: each transaction draws one of these.
     pub isolation: Vec<Isolation>,
 }
 
 impl Workload {
-    /// A workload of so many transactions whose other figures come from a seed.
+    /// A workload of `transactions` transactions whose other figures come from a seed.
     #[must_use]
     pub fn of_seed(seed: u64, model: Model, transactions: usize, isolation: &[Isolation]) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
@@ -148,7 +148,7 @@ impl Workload {
         }
     }
 
-    /// One of two drawn, the lower one.
+    /// The lower of two drawn keys.
     fn key(&self, random: &mut StdRng) -> Key {
         let mut draw = || random.random_range(0..self.keys);
         Key(draw().min(draw()))

@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(measured?)
 }
 
-/// The median of five rounds, each of which measures every cell once, so that what disturbs a moment disturbs all alike.
+/// The median of five rounds, each of which measures every cell once, so that what disturbs a moment disturbs all
+/// alike.
 fn measure(path: &Path, mib: usize, time: Duration) -> psync::Result<()> {
     fill(path, mib)?;
     println!("{:>6} {:>5} {:>9} {:>9} {:>9}", "bytes", "depth", "backend", "run/s", "stream/s");

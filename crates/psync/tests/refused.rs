@@ -1,4 +1,5 @@
-//! A machine whose security policy forbids kernel queues, as container runtimes do: a real seccomp filter, on one thread.
+//! A machine whose security policy forbids kernel queues, as container runtimes do: a real seccomp filter, on one
+//! thread.
 
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "installs a seccomp filter with prctl")]
@@ -16,7 +17,8 @@ const SECCOMP_RET_ERRNO: u32 = 0x0005_0000;
 const NUMBER: u32 = 0;
 const LAST_ARGUMENT: u32 = 16 + 5 * 8;
 
-/// Makes a system call fail with an error number on the calling thread and those it starts, for good; with `last`, only where its last
+/// Makes a system call fail with an error number on the calling thread and those it starts, for good; with `last`, only
+/// where its last
 /// argument is that.
 fn forbid(call: libc::c_long, last: Option<i32>, errno: i32) {
     let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };

@@ -1,4 +1,5 @@
-//! The page allocator against a bitmap: allocate, retire, release, discard, checkpoint, reopen and replay, with a disk that gets full.
+//! The page allocator against a bitmap: allocate, retire, release, discard, checkpoint, reopen and replay, with a disk
+//! that gets full.
 
 use std::path::Path;
 
@@ -35,7 +36,8 @@ enum Step {
         every: usize,
     },
     Checkpoint,
-    /// What is not needed is left out of a checkpoint, and, unless the process ends before that, given back to the disk.
+    /// What is not needed is left out of a checkpoint, and, unless the process ends before that, given back to the
+    /// disk.
     Rest {
         gives_back: bool,
     },

@@ -160,7 +160,8 @@ fn a_put_makes_the_reserve_before_it_leaves_the_first_segment() {
     assert!(fill(&wal, Delete) >= PER_SEGMENT);
     assert!(fill(&wal, Upkeep) >= PER_SEGMENT);
 
-    // With no room from the start, a put leaves a half of the first segment, and a delete a quarter, until there is room.
+    // With no room from the start, a put leaves a half of the first segment, and a delete a quarter, until there is
+    // room.
     let disk = SimDisk::new(1);
     let (wal, ..) = open(&store(&disk), &options(1)).expect("it opens");
     disk.set_capacity(Some(SEGMENT_BYTES));

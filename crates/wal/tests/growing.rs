@@ -24,7 +24,8 @@ const WAYS: [(&str, Grow); 3] = [
     ("for an append", |wal| wal.append(1, &[&[9; 40_000]], true, Put).map(drop)),
 ];
 
-/// Records that are written and not flushed are in the segment, one operation of the disk fails while it grows, and others go on.
+/// Records that are written and not flushed are in the segment, one operation of the disk fails while it grows, and
+/// others go on.
 fn grow_and_lose_power(seed: u64, grow: Grow, fault: Fault, passing: u64, errno: i32) -> Result<(), String> {
     let disk = SimDisk::new(seed);
     let (wal, ..) = open(&store(&disk), &long(1)).expect("it opens");

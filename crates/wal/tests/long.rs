@@ -12,7 +12,8 @@ use wal::{Alone, Error, Group, Verdict, Wal};
 
 const DOCUMENT: u8 = 2;
 
-/// What is shown of a log where a group with a document waits until it is known whether it was durable, and the one of this seq is not whole.
+/// What is shown of a log where a group with a document waits until it is known whether it was durable, and the one of
+/// this seq is not whole.
 fn shown(store: &FileStore, epoch: u64, missing: u64) -> (Vec<Owned>, usize) {
     let (mut shown, mut waits) = (Vec::new(), 0);
     let replay = &mut |group: &Group<'_>| {

@@ -101,7 +101,8 @@ fn on_a_full_disk_deletes_and_upkeep_have_a_part_of_what_is_left() {
     wal.append(1, &[&[6; 1000]], true, Put).expect("there is room for spares");
 }
 
-/// The log is brought to rest, and the power goes, or something fails, anywhere in that. What was flushed is there, whether the checkpoint that allows the trim was written or not.
+/// The log is brought to rest, and the power goes, or something fails, anywhere in that. What was flushed is there,
+/// whether the checkpoint that allows the trim was written or not.
 #[test]
 fn whatever_ends_it_nothing_is_lost() {
     for seed in 0..200 {

@@ -1,4 +1,5 @@
-//! Reading the log behind its writer: every record that has a seq, once and in order, from any seq that is there, whatever is recycled, and
+//! Reading the log behind its writer: every record that has a seq, once and in order, from any seq that is there,
+//! whatever is recycled, and
 //! in the next life what was kept.
 
 mod common;

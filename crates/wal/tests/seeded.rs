@@ -1,4 +1,5 @@
-//! The crash property finds every known bug of a log that is put in on purpose. Its own binary, for the switch is process-wide.
+//! The crash property finds every known bug of a log that is put in on purpose. Its own binary, for the switch is
+//! process-wide.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The lines of the report: what each says, in which unit, and which way is better.
+//! The lines of the report, each with its meaning, its unit, and the better direction.
 
 use bench::ycsb::Core;
 
@@ -7,7 +7,7 @@ use crate::work::{FILL_BATCH, MULTI_GET_KEYS, Metric, Set, Work, YCSB_THREADS, w
 
 /// Lines that belong together: a part of the table and a plot.
 pub(crate) struct Section {
-    /// Name of its plot's file.
+    /// Name of the plot's file.
     pub(crate) stem: &'static str,
     pub(crate) title: &'static str,
     pub(crate) lines: Vec<Line>,
@@ -19,11 +19,11 @@ pub(crate) struct Line {
     pub(crate) metric: Metric,
     pub(crate) what: String,
     pub(crate) unit: Unit,
-    /// Durability, and what memory there is for how much data.
+    /// Durability, and the memory for the amount of data.
     pub(crate) setting: String,
 }
 
-/// A unit that figures are shown in.
+/// A unit of the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Thousands,
@@ -34,7 +34,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// What stands beside a figure.
+    /// The text beside a figure.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Thousands => "k/s",
@@ -45,7 +45,7 @@ impl Unit {
         }
     }
 
-    /// How many of what was measured one of it is.
+    /// Number of measured units in one shown unit.
     pub(crate) const fn scale(self) -> f64 {
         match self {
             Self::Thousands => 1e3,

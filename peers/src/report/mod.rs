@@ -1,7 +1,7 @@
-//! The report: what was measured, in the order of the table, with how it was measured.
+//! The report: the measurements, in the order of the table, and their conditions.
 //!
-//! Everything is made anew of the samples and the sizes of a run, so that a report can be written in the middle of
-//! one. No row is left out: one that was not measured is empty, and one that failed says why.
+//! The report is always made from the samples and the sizes of a run alone, so it can be written in the middle of one.
+//! No row is left out: an unmeasured row is empty, and a failed row says why.
 
 mod lines;
 mod plot;
@@ -21,7 +21,7 @@ use crate::work::{Metric, Set, Work};
 
 use lines::{Section, grouped, sections};
 
-/// What is locked: the versions of the stores.
+/// The lock file, with the versions of the stores.
 const LOCK: &str = include_str!("../../Cargo.lock");
 
 /// Writes plots and the report of the samples in a directory.
@@ -95,7 +95,7 @@ fn head(sizes: &Sizes, samples: &[Sample], machine: &Machine) -> String {
     text
 }
 
-/// The commit that is checked out, where this is a checkout.
+/// The commit that is checked out, where this directory is a checkout.
 fn commit() -> String {
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let output = output.ok().filter(|output| output.status.success());

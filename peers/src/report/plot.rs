@@ -1,4 +1,5 @@
-//! Plots of a section as SVG: a panel for each line, a bar for each store, whiskers from the least round to the most.
+//! Plots of a section as SVG: a panel for each line, a bar for each store, whiskers from the lowest round to the
+//! highest.
 
 use std::path::Path;
 
@@ -30,12 +31,12 @@ const COLOURS: [RGBColor; 7] = [
 const GREY: RGBColor = RGBColor(110, 110, 110);
 /// Half of the width of a bar, where bars are 1 apart.
 const BAR: f64 = 0.36;
-/// Above the highest bar.
+/// Space above the highest bar.
 const HEADROOM: f64 = 1.12;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Draws a section into a file. Says whether there was anything to draw.
+/// Draws a section into a file. Returns whether there was anything to draw.
 pub(super) fn draw(section: &Section, samples: &[Sample], path: &Path) -> Result<bool> {
     let panels: Vec<Panel> = section.lines.iter().filter_map(|line| Panel::of(line, samples)).collect();
     if panels.is_empty() {
@@ -59,7 +60,7 @@ pub(super) fn draw(section: &Section, samples: &[Sample], path: &Path) -> Result
 
 struct Panel {
     title: String,
-    /// Of each store: median, least and most, in the line's unit.
+    /// For each store: median, least and most, in the line's unit.
     bars: Vec<Option<[f64; 3]>>,
     device: Option<f64>,
 }
@@ -77,7 +78,7 @@ impl Panel {
         let bars: Vec<_> = CONTESTANTS.iter().map(|store| of_store(store.name)).collect();
         bars.iter().any(Option::is_some).then_some(())?;
         let device = (line.metric == Metric::PerSecond).then(|| of_store(DEVICE)).flatten().map(|[median, ..]| median);
-        // What goes on with the line before stands alone here.
+        // A line that continues the line before stands alone here.
         let what = match line.what.strip_prefix("… ") {
             Some(rest) => format!("{name}: {rest}"),
             None => line.what.clone(),
@@ -116,7 +117,7 @@ impl Panel {
     }
 }
 
-/// The store whose bar stands there.
+/// The store whose bar is at this position.
 fn store_at(place: f64) -> String {
     let nearest = place.round();
     let stores = CONTESTANTS.iter().zip(0_u32..);

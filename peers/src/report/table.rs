@@ -1,5 +1,5 @@
-//! The table: a row for each line, a column for each store, what the device gives beside, and how Braid's columns
-//! stand to the best peer.
+//! The table: a row for each line, a column for each store, the device's own rate beside them, and the ratio of each
+//! Braid column to the best peer.
 
 use bench::reproduce::figure::{number, times};
 
@@ -10,8 +10,8 @@ use crate::work::Metric;
 
 /// Letters of a failure that fit into a cell.
 const FAILURE_LETTERS: usize = 60;
-/// It maps its file into memory and has no log: the goals of this project name the others, so both ratios are shown
-/// where it is the best.
+/// A store that maps its file into memory and has no log. The goals of this project name the other peers, so both
+/// ratios are shown where this one is the best.
 const MAPPED: &str = "lmdb";
 
 /// The rows of a section.
@@ -69,8 +69,7 @@ fn best(line: &Line, medians: impl Iterator<Item = f64>) -> Option<f64> {
     if line.unit.more_is_better() { medians.reduce(f64::max) } else { medians.reduce(f64::min) }
 }
 
-/// How often as good as the best peer (above 1 is better than it, whichever way is better), and how much of what the
-/// device gives.
+/// The ratio to the best peer (above 1 is better, for lines of both directions), and the share of the device's rate.
 fn ratios(line: &Line, own: f64, peers: &[(&str, f64)], device: Option<f64>) -> String {
     let to = |other: f64| if line.unit.more_is_better() { own / other } else { other / own };
     let best_of = |of: &dyn Fn(&str) -> bool| {
@@ -104,7 +103,7 @@ fn cell_text(cell: &Cell, line: &Line, is_best: bool) -> String {
     }
 }
 
-/// A failure as one cell takes it; the whole of it stands below the table.
+/// A failure as one cell shows it; the full text follows the table.
 fn short(failure: &str) -> String {
     let text = plain(failure);
     match text.char_indices().nth(FAILURE_LETTERS) {
@@ -113,7 +112,7 @@ fn short(failure: &str) -> String {
     }
 }
 
-/// Text that breaks no table.
+/// Text that cannot break a table.
 pub(super) fn plain(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }

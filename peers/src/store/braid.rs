@@ -1,4 +1,4 @@
-//! Braid, as a new user would take it: its public API, and nothing set but the memory and the durability.
+//! Braid as a new user would open it: the public API, with only the memory and the durability set.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::{Durability, Memory, Scan, Store};
 use crate::data::{Key, Record};
 use crate::error::{Error, Result};
 
-/// How it is set.
+/// The settings.
 pub(super) const SETTING: &str = "cache and write buffer as given; everything else as it comes";
 
 /// A database with one table.
@@ -76,7 +76,7 @@ impl Store for Braid {
     fn scan(&self, scan: &Scan, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         let mut left = scan.limit;
         let Some(to) = scan.to else {
-            // Few pairs of a long range: this begins with little.
+            // Few pairs of a long range are asked for; a walk by pairs reads little at first.
             let mut range = self.table.range(scan.from..);
             while left > 0
                 && let Some((key, value)) = range.next_pair().map_err(Error::store)?

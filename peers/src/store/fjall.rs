@@ -9,14 +9,14 @@ use super::{Durability, Memory, Scan, Store};
 use crate::data::{Key, Record};
 use crate::error::{Error, Result};
 
-/// How it is set.
+/// The settings.
 pub(super) const SETTING: &str = "cache and memtable as given; everything else as it comes (blocks of 4 KiB, Bloom \
      filters of 10 bits and more, LZ4 from level 2 on); `Os` is `PersistMode::Buffer`, \
      `Sync` is `PersistMode::SyncData`; it has no multi-get, so one is lookups one after another";
 
-/// Between two looks at whether it rests.
+/// Interval between two checks whether the store rests.
 const TICK: Duration = Duration::from_millis(10);
-/// So long nothing must be under way before it counts as resting: a compaction is chosen by a thread of its own.
+/// The store counts as resting after so long without work under way, because a thread of its own chooses compactions.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// A database with one keyspace.

@@ -1,4 +1,4 @@
-//! LMDB through the crate `heed`: it has no cache of its own, the operating system's pages are it.
+//! LMDB through the crate `heed`. The operating system's page cache serves as its cache.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use super::{Durability, Memory, Scan, Store};
 use crate::data::{Key, Record};
 use crate::error::{Error, Result};
 
-/// How it is set.
+/// The settings.
 pub(super) const SETTING: &str = "no cache of its own: the group's page cache is its cache; no read-ahead \
      (`MDB_NORDAHEAD`), as its manual advises for more data than memory; `Os` is `MDB_NOSYNC` without \
      `MDB_WRITEMAP`; a read transaction for each lookup, each multi-get and each scan; it has no multi-get, so one \
      is lookups in one transaction";
 
-/// Addresses that the map may take: far more than any data here.
+/// Size of the map in addresses: far more than any data here.
 const MAP_BYTES: usize = 64 << 30;
 
 type Table = heed::Database<Bytes, Bytes>;
@@ -35,9 +35,9 @@ impl Lmdb {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES);
         #[expect(unsafe_code, reason = "the map is of a file, and flags choose what a power cut may do to it")]
-        // SAFETY: the directory belongs to this process alone, which opens the environment once and never touches
-        // its files otherwise while it is open; without flushes only a power cut can damage it, after which it is
-        // not opened again.
+        // SAFETY: the directory belongs to this process alone. The process opens the environment once, and never
+        // touches its files otherwise while the environment is open. Without flushes only a power cut can damage the
+        // files, and after one the environment is not opened again.
         let opened = unsafe {
             options.flags(flags);
             options.open(path)

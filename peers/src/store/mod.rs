@@ -1,12 +1,12 @@
 //! The stores, behind one small trait.
 //!
-//! 1. A [`Store`] does what every one of them can do: batches, lookups, lookups of many, scans. Values are shown,
-//!    not handed out, so that no store pays for a copy that it need not make.
-//! 2. A [`Contestant`] is a store with the way it is opened: nothing is set but the memory, what its own manual
-//!    advises for that, and how safe a commit is. [`CONTESTANTS`] is the list; a further structure of Braid is a
-//!    line in it.
+//! 1. A [`Store`] offers the operations common to all stores: batches, lookups, lookups of many, scans. Values are
+//!    shown, not handed out, so that no store pays for an avoidable copy.
+//! 2. A [`Contestant`] is a store with its way of opening. Only three things are set: the memory, the advice of the
+//!    store's manual for that memory, and the safety of a commit. [`CONTESTANTS`] is the list; a further structure of
+//!    Braid is a line in it.
 //!
-//! Left to others: what is done with a store ([`crate::work`]), and the memory that its process may have
+//! Left to others: the work done with a store ([`crate::work`]), and the memory of the store's process
 //! ([`bench::cgroup`]).
 
 mod braid;
@@ -28,7 +28,7 @@ use self::rocksdb::RocksDb;
 
 /// An open store.
 pub(crate) trait Store: Send + Sync {
-    /// Puts records and deletes keys in one commit, as durably as the store was opened.
+    /// Puts records and deletes keys in one commit, with the durability given at opening.
     fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()>;
 
     /// Puts records in one commit.
@@ -36,51 +36,51 @@ pub(crate) trait Store: Send + Sync {
         self.write(records, &[])
     }
 
-    /// Shows the value of a key; whether it is there.
+    /// Shows the value of a key; returns whether the key exists.
     fn get(&self, key: &Key, see: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Shows the values of those keys that are there, with the place of each key.
+    /// Shows the values of the existing keys among those, with the place of each key.
     fn get_many(&self, keys: &[Key], see: &mut dyn FnMut(usize, &[u8])) -> Result<()>;
 
     /// Shows pairs in key order.
     fn scan(&self, range: &Scan, see: &mut dyn FnMut(&[u8], &[u8])) -> Result<()>;
 
-    /// Brings what was put to stable storage, out of what is kept for recovery alone.
+    /// Brings every put to stable storage, in the structure rather than only in the log that recovery reads.
     fn flush(&self) -> Result<()>;
 
-    /// Waits until nothing is done in the background.
+    /// Waits until no background work is left.
     fn rest(&self) -> Result<()>;
 
-    /// Closes it.
+    /// Closes the store.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// What a scan is to show.
+/// The bounds of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan {
     /// From this key on.
     pub(crate) from: Key,
-    /// Up to this one, without it, where the end is known.
+    /// Up to this key, exclusive, where the end is known.
     pub(crate) to: Option<Key>,
-    /// At most so many.
+    /// At most so many pairs.
     pub(crate) limit: usize,
 }
 
-/// When a commit counts as done.
+/// The moment at which a commit counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// Handed to the operating system: no flush of a commit's own.
+    /// Handed to the operating system: the commit makes no flush of its own.
     Os,
     /// On stable storage.
     Sync,
 }
 
-/// What a store may take.
+/// The memory of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     /// Bytes of cache.
     pub(crate) cache_bytes: u64,
-    /// Bytes of what waits to be written.
+    /// Bytes of data waiting to be written.
     pub(crate) write_buffer_bytes: u64,
 }
 
@@ -98,15 +98,15 @@ type Open = fn(&Path, Memory, Durability) -> Result<Box<dyn Store>>;
 
 /// A store that takes part.
 pub(crate) struct Contestant {
-    /// Its name on the command line, in files and in the report.
+    /// The store's name on the command line, in files and in the report.
     pub(crate) name: &'static str,
-    /// Whether it is this project's.
+    /// Whether the store is this project's.
     pub(crate) is_ours: bool,
     /// The packages whose versions the report shows.
     pub(crate) packages: &'static [&'static str],
-    /// How it is set, for the report.
+    /// The settings, for the report.
     pub(crate) setting: &'static str,
-    /// Opens it, or makes it, in a directory that is there.
+    /// Opens or makes the store in an existing directory.
     pub(crate) open: Open,
 }
 

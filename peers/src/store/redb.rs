@@ -8,7 +8,7 @@ use super::{Durability, Memory, Scan, Store};
 use crate::data::{Key, Record};
 use crate::error::{Error, Result};
 
-/// How it is set.
+/// The settings.
 pub(super) const SETTING: &str = "cache as given, in which also waits what is written; `Os` is `Durability::None`, \
      the only one below a flush for each commit: such a commit is \
      gone with the process, so it promises less than the others; a read transaction for each lookup, each multi-get \
@@ -33,7 +33,7 @@ impl Redb {
             Durability::Sync => redb::Durability::Immediate,
         };
         let store = Self { database, durability };
-        // The table is made when it is first opened for writing.
+        // The first opening for writing makes the table.
         store.commit(&[], &[], redb::Durability::Immediate)?;
         Ok(Box::new(store))
     }

@@ -1,5 +1,5 @@
-//! RocksDB through the crate `rocksdb`: direct I/O and `io_uring`, and what its wiki advises for a block cache of a
-//! given size.
+//! RocksDB through the crate `rocksdb`: direct I/O and `io_uring`, and the wiki's advice for a block cache of a given
+//! size.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use super::{Durability, Memory, Scan, Store};
 use crate::data::{Key, Record};
 use crate::error::{Error, Result};
 
-/// How it is set.
+/// The settings.
 pub(super) const SETTING: &str = "direct I/O for reads, flushes and compactions, `io_uring`; a `HyperClockCache` as \
      its headers advise, of the size given, with index and filter blocks \
      in it and those of level 0 pinned (its wiki, \"Setup options and basic tuning\"); Bloom filters of 10 bits; \

@@ -1,4 +1,4 @@
-//! Commits of single records, each on stable storage when it returns, and read back afterwards.
+//! Commits of single records, each on stable storage when the call returns, and read back afterwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

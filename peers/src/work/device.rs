@@ -1,4 +1,4 @@
-//! What the device does by itself, with no store on the path.
+//! The device's own rates, with no store on the path.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,8 +17,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Bytes of a random read.
 const PAGE_BYTES: usize = 4096;
 
-/// Writes a file of that many bytes, in full, so that no block of it is measured before it was ever written. One
-/// that is there stays.
+/// Writes a file of that many bytes, in full, so that no block is measured before its first write. An existing file
+/// stays.
 pub(crate) fn prepare(path: &Path, bytes: u64) -> Result<()> {
     let chunks = bytes.div_ceil(CHUNK_BYTES as u64);
     let wanted = chunks * CHUNK_BYTES as u64;

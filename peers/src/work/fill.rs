@@ -1,9 +1,9 @@
 //! Fills: every record once, in batches, by one thread.
 //!
-//! 1. The rate is that of the commits: it ends when the last one has returned.
-//! 2. The store brings what it holds to stable storage; with that the second rate ends.
-//! 3. The store comes to rest; then the bytes are counted that the device wrote. What is still to be merged would be
-//!    paid for later, by somebody.
+//! 1. The first rate is that of the commits: its time ends when the last commit has returned.
+//! 2. The store brings all its data to stable storage, and the time of the second rate ends.
+//! 3. The store comes to rest. Only then are the bytes counted that the device wrote, because merges that are still due
+//!    would otherwise be paid for later, outside the figure.
 //! 4. Everything is scanned and counted, which is not timed.
 
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(super) fn run(place: &Place<'_>, set: Set, sorted: bool) -> Result<Vec<Figur
     Ok(figures)
 }
 
-/// Puts records `0..records`, in an order or in that of the keys.
+/// Puts records `0..records`, in a random order or in key order.
 pub(super) fn put_all(store: &dyn Store, records: u64, value_bytes: usize, order: Option<Permutation>) -> Result<()> {
     let mut batch: Vec<Record> = Vec::new();
     let mut next = 0;
@@ -61,7 +61,7 @@ pub(super) fn put_all(store: &dyn Store, records: u64, value_bytes: usize, order
     Ok(())
 }
 
-/// Scans everything; an error where that is not every record.
+/// Scans everything; an error where the scan misses a record.
 fn count(store: &dyn Store, records: u64, value_bytes: usize) -> Result<()> {
     let mut check = ScanCheck::new(0, value_bytes);
     let everything = Scan { from: key(0), to: Some(key(loaded(records))), limit: usize::MAX };
@@ -72,8 +72,8 @@ fn count(store: &dyn Store, records: u64, value_bytes: usize) -> Result<()> {
     }
 }
 
-/// Bytes of the blocks that files have; the lengths of the files, where nothing says more. A file may be longer than
-/// what it takes.
+/// Bytes of the blocks of the files, or the files' lengths where blocks are not known. A file may be longer than its
+/// blocks.
 fn bytes_on_storage(directory: &Path) -> Result<u64> {
     match block::allocated_bytes(directory) {
         Some(bytes) => Ok(bytes),

@@ -1,11 +1,11 @@
-//! What is done with a store: one row of the report each.
+//! The work done with a store: one row of the report each.
 //!
-//! 1. A [`Work`] is the name of a row: what is done, with how many threads. [`Work::all`] lists them in the order in
-//!    which they are measured: those that change a database come after those that only read it.
-//! 2. [`carry_out`] does it and returns named figures ([`Metric`]).
+//! 1. A [`Work`] is the name of a row: the kind of work and the number of threads. [`Work::all`] lists the rows in the
+//!    order of measurement: rows that change a database follow rows that only read the database.
+//! 2. [`carry_out`] does the work and returns named figures ([`Metric`]).
 //!
-//! Invariants: every value that is read is checked, and every scan's records are counted; a database that is read
-//! was written by a process that is gone, and its pages are not in the operating system's cache.
+//! Invariants: every value that is read is checked, and every scan's records are counted; a database to be read was
+//! written by a process that is gone, and its pages are not in the operating system's cache.
 
 mod commit;
 mod create;
@@ -34,9 +34,9 @@ use crate::store::{Contestant, Durability, Memory, Store};
 pub(crate) enum Work {
     /// Puts every record, in batches, in random order or in that of the keys.
     Fill { set: Set, sorted: bool },
-    /// Looks records up that are there.
+    /// Looks up keys of existing records.
     Get { set: Set, threads: usize },
-    /// Looks keys up that are not there.
+    /// Looks up keys that do not exist.
     Absent { threads: usize },
     /// Looks up a batch of keys in one call.
     MultiGet,
@@ -44,30 +44,30 @@ pub(crate) enum Work {
     Scan { records: u64 },
     /// A core workload of YCSB.
     Ycsb { core: Core, distribution: Distribution },
-    /// Looks records up that are in memory.
+    /// Looks up records that are in memory.
     Warm { threads: usize },
     /// Puts single records on stable storage.
     Commit { threads: usize },
     /// Pushes jobs, claims the first and acknowledges it.
     Queue { threads: usize },
-    /// Looks for the first pair from some key on, while others write.
+    /// Looks for the first pair from some key on, beside a writer.
     Seek,
     /// Makes databases, and removes them.
     Create { threads: usize },
 }
 
-/// Which records.
+/// A set of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
     /// With values of 100 bytes.
     Small,
-    /// With values of 1 KiB: as many as take about as many bytes.
+    /// With values of 1 KiB, and so many that the bytes are about the same.
     Large,
 }
 
 /// Threads of YCSB's clients.
 pub(crate) const YCSB_THREADS: usize = 8;
-/// Threads that look up what is not there.
+/// Threads that look up absent keys.
 const ABSENT_THREADS: usize = 8;
 /// Threads that work at a queue of jobs.
 const QUEUE_THREADS: usize = 8;
@@ -87,7 +87,7 @@ impl Set {
         }
     }
 
-    /// Records of this set where there are so many small ones.
+    /// Number of records in this set, given the number of small ones.
     pub(crate) const fn records(self, small: u64) -> u64 {
         match self {
             Self::Small => small,
@@ -95,7 +95,7 @@ impl Set {
         }
     }
 
-    /// Where its databases are.
+    /// Directory of the set's databases.
     pub(crate) const fn directory(self) -> &'static str {
         match self {
             Self::Small => "small",
@@ -105,7 +105,7 @@ impl Set {
 }
 
 impl Work {
-    /// Every row, in the order in which they are measured.
+    /// Every row, in the order of measurement.
     pub(crate) fn all() -> Vec<Self> {
         let (small, large) = (Set::Small, Set::Large);
         let mut all = vec![Self::Fill { set: small, sorted: true }, Self::Fill { set: small, sorted: false }];
@@ -124,7 +124,7 @@ impl Work {
         all
     }
 
-    /// Its name on the command line and in files.
+    /// The row's name on the command line and in files.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Fill { set: Set::Small, sorted: true } => "fill-sorted".into(),
@@ -150,7 +150,7 @@ impl Work {
         Self::all().into_iter().find(|work| work.name() == name).ok_or_else(unknown)
     }
 
-    /// The database that it needs, or makes for others.
+    /// The set whose database the row needs, or makes for other rows.
     pub(crate) const fn database(self) -> Option<Set> {
         match self {
             Self::Fill { set, sorted: false } | Self::Get { set, .. } => Some(set),
@@ -164,7 +164,7 @@ impl Work {
         }
     }
 
-    /// Whether it makes a database in an empty directory.
+    /// Whether the row makes a database in an empty directory.
     pub(crate) const fn makes(self) -> bool {
         match self {
             Self::Fill { .. } | Self::Warm { .. } | Self::Commit { .. } => true,
@@ -173,12 +173,12 @@ impl Work {
         }
     }
 
-    /// Whether its process gets no more memory than the limit: where data is read that is many times as large.
+    /// Whether the memory of the row's process is limited, as for rows that read data many times as large.
     pub(crate) const fn is_limited(self) -> bool {
         !self.makes()
     }
 
-    /// What of the device is measured before each store, to hold its rate against.
+    /// The device limit that is measured before each store, for comparison with the row's rate.
     pub(crate) const fn device(self) -> Option<DeviceLimit> {
         match self {
             Self::Get { threads, .. } | Self::Absent { threads } => Some(DeviceLimit::Reads { depth: threads }),
@@ -209,10 +209,10 @@ pub(crate) enum DeviceLimit {
     Flushes,
 }
 
-/// Everything that a row needs to know.
+/// The parameters of a row.
 pub(crate) struct Place<'a> {
     pub(crate) contestant: &'a Contestant,
-    /// Where the database is, or is to be.
+    /// Directory of the database, present or future.
     pub(crate) directory: PathBuf,
     pub(crate) memory: Memory,
     /// Records with small values.
@@ -237,7 +237,7 @@ impl Place<'_> {
     }
 }
 
-/// Removes a directory with what is in it, if it is there.
+/// Removes a directory with its contents, if the directory exists.
 pub(crate) fn clear(directory: &Path) -> Result<()> {
     match std::fs::remove_dir_all(directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", directory)(error)),
@@ -252,28 +252,28 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
 }
 
-/// What a figure says.
+/// The meaning of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
     /// Operations, or records of a scan or a fill, per second.
     PerSecond,
-    /// Of a fill: records per second when they are in the structure and on stable storage too.
+    /// For a fill: records per second until all are in the structure and on stable storage.
     FlushedPerSecond,
     /// Bytes read from the device for each operation.
     ReadPerOperation,
-    /// Bytes that the device wrote for each operation, with what the file system writes of its own.
+    /// Bytes that the device wrote for each operation, including the file system's own writes.
     WrittenPerOperation,
     /// The same for each byte of keys and values.
     WrittenPerByte,
     /// Bytes of files for each byte of keys and values.
     SpacePerByte,
-    /// Most bytes of memory that the group of the process had, with the page cache.
+    /// Most bytes of memory that the group of the process had, including the page cache.
     PeakMemory,
 }
 
 impl Metric {
-    /// Its name in files.
+    /// The metric's name in files.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::PerSecond => "per_second",
@@ -287,7 +287,7 @@ impl Metric {
     }
 }
 
-/// Does what a row asks for.
+/// Does the work of a row.
 pub(crate) fn carry_out(work: Work, place: &Place<'_>) -> Result<Vec<Figure>> {
     match work {
         Work::Fill { set, sorted } => fill::run(place, set, sorted),

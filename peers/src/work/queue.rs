@@ -1,6 +1,8 @@
-//! A queue of jobs, each pushed, claimed as the first that nobody has, and acknowledged: three commits, each on stable storage when it returns.
+//! A queue of jobs, each pushed, claimed as the first unclaimed one, and acknowledged: three commits, each on stable
+//! storage when the call returns.
 //!
-//! Jobs that are under way are known to the clients, as workers of one process know them: so claims need not wait for one another's commits.
+//! The clients share the knowledge of the jobs under way, as the workers of one process do, so claims need not wait for
+//! one another's commits.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +16,7 @@ use crate::drive::drive;
 use crate::error::{Error, Result};
 use crate::store::{Durability, Scan, Store};
 
-/// Where the keys of claimed jobs are: behind those of all that wait.
+/// Prefix of the keys of claimed jobs, which sort behind all waiting jobs.
 const CLAIMED: u64 = 1 << 40;
 
 pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
@@ -47,7 +49,7 @@ pub(super) fn run(place: &Place<'_>, threads: usize) -> Result<Vec<Figure>> {
     Ok(vec![Figure { metric: Metric::PerSecond, value: measured.per_second() }])
 }
 
-/// The first job that waits and that nobody claims. There is one for who has pushed one.
+/// The first waiting job that no client has claimed. A client that has pushed a job always finds one.
 fn claim(store: &dyn Store, claims: &Mutex<Claims>) -> Result<u64> {
     let mut claims = lock(claims);
     let limit = claims.under_way() + 1;

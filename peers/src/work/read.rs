@@ -23,7 +23,7 @@ pub(super) fn get(place: &Place<'_>, set: Set, threads: usize) -> Result<Vec<Fig
     Ok(figures(&measured))
 }
 
-/// Looks one loaded record up, and checks it.
+/// Looks up one loaded record, and checks its value.
 pub(super) fn lookup(store: &dyn Store, record: u64, value_bytes: usize) -> Result<()> {
     let (index, mut right, mut bytes) = (loaded(record), false, 0);
     let found = store.get(&key(index), &mut |value| {

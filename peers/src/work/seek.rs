@@ -1,4 +1,5 @@
-//! First pairs of ranges that begin anywhere, while another thread overwrites, inserts and deletes at a set rate. All of it is in memory.
+//! First pairs of ranges that begin anywhere, while another thread overwrites, inserts and deletes at a set rate. All
+//! data is in memory.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,11 +14,11 @@ use crate::drive::{Worker, drive};
 use crate::error::{Error, Result};
 use crate::store::{Durability, Scan, Store};
 
-/// Seeks between two looks at whether to stop.
+/// Seeks between two checks whether to stop.
 const COUNTED: u64 = 64;
-/// Records that are overwritten, inserted and deleted in one commit, each.
+/// Records per commit that are overwritten, and as many inserted, and as many deleted.
 const WRITTEN: usize = 34;
-/// From one commit to the next: about 20,000 operations a second.
+/// Interval of the commits: about 20,000 operations a second.
 const TICK: Duration = Duration::from_millis(5);
 
 pub(super) fn run(place: &Place<'_>) -> Result<Vec<Figure>> {
@@ -40,7 +41,7 @@ pub(super) fn run(place: &Place<'_>) -> Result<Vec<Figure>> {
     Ok(vec![Figure { metric: Metric::PerSecond, value: measured.per_second() }])
 }
 
-/// The first pair behind a loaded record: one that was inserted there, or the next that was loaded.
+/// The first pair behind a loaded record: an inserted one, or the next loaded one.
 fn seek(store: &dyn Store, record: u64) -> Result<()> {
     let mut found = None;
     store.scan(&Scan { from: key(inserted(record)), to: None, limit: 1 }, &mut |key, value| {

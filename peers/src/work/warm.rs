@@ -1,4 +1,4 @@
-//! Lookups of what is in memory: a database a third as large as the cache, read once before.
+//! Lookups in memory: a database a third as large as the cache, read once before.
 
 use bench::keys::Permutation;
 use rand::Rng;
@@ -11,17 +11,18 @@ use crate::drive::drive;
 use crate::error::Result;
 use crate::store::Durability;
 
-/// Lookups between two looks at whether to stop.
+/// Lookups between two checks whether to stop.
 const COUNTED: u64 = 64;
-/// The cache holds so many times the records.
+/// Ratio of the cache to the records.
 const ROOM: u64 = 3;
 
-/// Records that the cache holds with room to spare, where there are so many.
+/// Records that the cache holds with room to spare, provided the run has so many.
 pub(crate) fn records(cache_bytes: u64, records: u64) -> u64 {
     (cache_bytes / ROOM / (KEY_BYTES + Set::Small.value_bytes()) as u64).clamp(1, records)
 }
 
-/// Makes a database that the cache holds, and says how many records it has. What is found in it is in the structure, and not in what waits for it.
+/// Makes a database that the cache holds, and returns its number of records. The lookups find records in the structure,
+/// not in the queue of waiting operations.
 pub(super) fn make(place: &Place<'_>) -> Result<u64> {
     place.make()?;
     let (records, value_bytes) = (records(place.memory.cache_bytes, place.records), Set::Small.value_bytes());

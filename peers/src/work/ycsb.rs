@@ -1,8 +1,8 @@
 //! The core workloads of YCSB, with the generators of `bench::ycsb`.
 //!
-//! A record is one value: an update puts it anew without reading it (`writeallfields`), a read-modify-write reads it
-//! before. Inserts go to random places between the records, as hashed keys do. What is asked for are the records
-//! that were loaded.
+//! A record is one value: an update overwrites the value without reading (`writeallfields`); a read-modify-write reads
+//! the value first. Inserts go to random places between the records, as hashed keys do. The keys asked for are those of
+//! loaded records.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,7 +74,7 @@ impl Client<'_> {
         self.store.put(std::slice::from_ref(&self.record))
     }
 
-    /// From a record on, so many pairs as there are, of whoever put them.
+    /// From a record on, up to so many pairs, both loaded and inserted.
     fn scan(&mut self, first: u64) -> Result<()> {
         let length = self.random.random_range(1..=SCAN_RECORDS_MAX);
         let limit = usize::try_from(length).unwrap_or(usize::MAX);
@@ -85,7 +85,7 @@ impl Client<'_> {
             pairs += 1;
         })?;
         check.records()?;
-        // There are at least as many as were loaded behind the first.
+        // Behind the first, there are at least as many pairs as were loaded.
         let least = length.min(self.records - first);
         if pairs < least {
             return Err(Error::Wrong(format!("a scan of {length} pairs from record {first} on shows {pairs}")));

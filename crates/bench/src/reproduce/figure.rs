@@ -1,21 +1,22 @@
-//! What an experiment found: figures made of panels, series and points, with tables beside them, and claims to hold beside the paper's.
+//! The results of an experiment: figures made of panels, series and points, with tables beside them, and claims to
+//! compare with the paper's.
 
 use serde::Serialize;
 
 use crate::limits::median;
 
-/// One figure of a paper, measured here.
+/// One figure of a paper, measured on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// Its number in the paper, or the name of a table of ours.
+    /// The figure's number in the paper, or the name of one of this project's own tables.
     pub name: String,
-    /// What it shows.
+    /// The subject of the figure.
     pub title: String,
-    /// How it was measured: sizes, operations, what differs from the paper.
+    /// The method of measurement: sizes, operations, and differences from the paper.
     pub notes: Vec<String>,
-    /// Its parts, side by side.
+    /// The figure's parts, side by side.
     pub panels: Vec<Panel>,
-    /// What a report shows in rows and columns of its own, besides the points of the panels.
+    /// Rows and columns that a report shows besides the points of the panels.
     pub tables: Vec<Table>,
 }
 
@@ -26,7 +27,7 @@ impl Figure {
         Self { name: name.into(), title: title.into(), notes: Vec::new(), panels: Vec::new(), tables: Vec::new() }
     }
 
-    /// The name of its files without their ending: `figure9`, or its own name when it is no number.
+    /// The name of the figure's files without their ending: `figure9` for a number, the figure's own name otherwise.
     #[must_use]
     pub fn stem(&self) -> String {
         if self.name.starts_with(|first: char| first.is_ascii_digit()) {
@@ -40,11 +41,11 @@ impl Figure {
 /// Rows and columns of text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// What it shows.
+    /// The subject of the table.
     pub title: String,
-    /// The head of each column.
+    /// The heading of each column.
     pub columns: Vec<String>,
-    /// A text for each column.
+    /// The rows, each with one text per column.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -56,33 +57,33 @@ impl Table {
     }
 }
 
-/// How a panel is drawn.
+/// The drawing style of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Drawing {
-    /// A line for each series.
+    /// One line per series.
     Lines,
-    /// A bar at each point, of one piece for each series.
+    /// One bar per point, with one piece per series.
     StackedBars,
 }
 
-/// One of the axes.
+/// One axis of a panel.
 #[derive(Clone, Debug, Serialize)]
 pub struct Axis {
-    /// What it shows, with its unit.
+    /// The quantity on the axis, with its unit.
     pub label: String,
-    /// Whether equal ratios have equal lengths.
+    /// Whether the axis is logarithmic: equal ratios have equal lengths.
     pub logarithmic: bool,
 }
 
 impl Axis {
-    /// An axis of equal differences.
+    /// A linear axis: equal differences have equal lengths.
     #[must_use]
     pub fn linear(label: &str) -> Self {
         Self { label: label.into(), logarithmic: false }
     }
 
-    /// An axis of equal ratios.
+    /// A logarithmic axis: equal ratios have equal lengths.
     #[must_use]
     pub fn logarithmic(label: &str) -> Self {
         Self { label: label.into(), logarithmic: true }
@@ -92,15 +93,15 @@ impl Axis {
 /// A part of a figure with axes of its own.
 #[derive(Clone, Debug, Serialize)]
 pub struct Panel {
-    /// What it shows.
+    /// The subject of the panel.
     pub title: String,
-    /// How it is drawn.
+    /// The drawing style.
     pub drawing: Drawing,
-    /// Across.
+    /// The horizontal axis.
     pub x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub y: Axis,
-    /// What is compared.
+    /// The series to compare.
     pub series: Vec<Series>,
 }
 
@@ -111,7 +112,7 @@ impl Panel {
         Self { title: title.into(), drawing, x, y, series: Vec::new() }
     }
 
-    /// Adds a point to the series of that name, which begins here if it is new.
+    /// Adds a point to the series of that name. A new name begins a new series.
     pub fn add(&mut self, series: &str, point: Point) {
         match self.series.iter_mut().find(|known| known.name == series) {
             Some(known) => known.points.push(point),
@@ -130,18 +131,18 @@ impl Panel {
 /// The points of one contestant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// Its name in the legend.
+    /// The contestant's name in the legend.
     pub name: String,
-    /// In the order of their x.
+    /// The points in the order of their x.
     pub points: Vec<Point>,
 }
 
 /// One cell: the median of its repeats.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
-    /// Where across.
+    /// The position on the x axis.
     pub x: f64,
-    /// What stands below it, where that is not the number.
+    /// The text below the point, if that differs from the number.
     pub label: Option<String>,
     /// The median of the samples, in the unit of the y axis.
     pub median: f64,
@@ -150,21 +151,21 @@ pub struct Point {
 }
 
 impl Point {
-    /// The median of samples. There is at least one.
+    /// A point at the median of samples. At least one sample is required.
     #[must_use]
     pub fn of(x: f64, samples: Vec<f64>) -> Self {
         let median = median(&samples).unwrap_or(f64::NAN);
         Self { x, label: None, median, samples }
     }
 
-    /// The same with a label below it.
+    /// The same point with a label below.
     #[must_use]
     pub fn labelled(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// What stands below it.
+    /// The text below the point.
     #[must_use]
     pub fn x_text(&self) -> String {
         self.label.clone().unwrap_or_else(|| self.x.to_string())
@@ -174,26 +175,26 @@ impl Point {
 /// One row of the comparison with a paper.
 #[derive(Clone, Debug, Serialize)]
 pub struct Claim {
-    /// The figure that it is about.
+    /// The figure behind the comparison.
     pub figure: String,
-    /// What is compared.
+    /// The compared quantity.
     pub what: String,
-    /// What the paper says.
+    /// The paper's statement.
     pub paper: String,
-    /// What was measured here.
+    /// The measurement on this machine.
     pub here: String,
-    /// What this project wants to reach, if it set itself a goal.
+    /// This project's goal, if one is set.
     pub goal: Option<String>,
     /// Whether the goal was met.
     pub met: Option<bool>,
-    /// What the device gave at most in the same run, as far as it bounds this.
+    /// The most that the device gave in the same run, as far as that bounds the measurement.
     pub device: String,
     /// Sizes, memory and durability.
     pub setting: String,
 }
 
 impl Claim {
-    /// A row that is no goal of this project.
+    /// A row without a goal of this project.
     #[must_use]
     pub fn of_paper(figure: &str, what: &str, paper: &str, here: String, device: String, setting: &str) -> Self {
         Self {
@@ -222,7 +223,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// `12.3x`, with the digits that matter.
+/// A ratio such as `12.3x`, with the digits that matter.
 #[must_use]
 pub fn times(ratio: f64) -> String {
     match ratio {
@@ -232,7 +233,7 @@ pub fn times(ratio: f64) -> String {
     }
 }
 
-/// `3.10x to 12.4x` of what is there.
+/// The range from the least to the greatest ratio, such as `3.10x to 12.4x`.
 #[must_use]
 pub fn times_range(ratios: &[f64]) -> String {
     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
@@ -243,13 +244,14 @@ pub fn times_range(ratios: &[f64]) -> String {
     if ratios.len() == 1 { times(least) } else { format!("{} to {}", times(least), times(most)) }
 }
 
-/// The average of samples; not a number of none.
+/// The average of samples; NaN if there are none.
 #[must_use]
 pub fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len() as f64
 }
 
-/// The median of the ratios of two contestants' samples, repeat by repeat: both of a pair were measured in the same seconds.
+/// The median of the ratios of two contestants' samples, repeat by repeat, because both samples of a pair were measured
+/// in the same seconds.
 #[must_use]
 pub fn paired_ratio(over: &[f64], under: &[f64]) -> f64 {
     let ratios: Vec<f64> = over.iter().zip(under).map(|(over, under)| over / under).collect();

@@ -1,4 +1,4 @@
-//! Where experiments are made: a directory on the device, interleaved repeats, the device's limits, and a way to stop.
+//! The place of measurement: a directory on the device, interleaved repeats, the device's limits, and a way to stop.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,34 +15,34 @@ use crate::limits::median;
 use crate::run::Watch;
 use crate::{Error, Result};
 
-/// Bytes of one write when a file is filled.
+/// Bytes of one write while a file is filled.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Writes in flight when a file is filled.
+/// Writes in flight while a file is filled.
 const CHUNKS: usize = 8;
 /// Depths at which the device's random reads are measured for every figure.
 const DEPTHS: [usize; 4] = [1, 32, 64, 128];
-/// Steps of the progress for one figure.
+/// Progress steps of one figure.
 const STEPS: u64 = 1000;
 
 /// One sample to be taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
-    /// Whose.
+    /// The contestant to sample.
     pub contestant: usize,
-    /// Where its random numbers start: the same for all contestants of a repeat, another one in each repeat.
+    /// The seed of the sample's random numbers: the same for all contestants of a repeat, another one in each repeat.
     pub seed: u64,
 }
 
-/// What the device did by itself while a figure was measured.
+/// The limits of the device alone, measured beside a figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Device {
     /// Random reads of 4 KiB per second, by requests in flight: 1, 32, 64, 128.
     pub reads_per_second: Vec<(usize, f64)>,
-    /// Bytes per second of 1 MiB writes in order.
+    /// Bytes per second of sequential 1 MiB writes.
     pub sequential_write_bytes_per_second: Option<f64>,
-    /// Writes of 4 KiB, each with its fdatasync, per second.
+    /// Writes of 4 KiB per second, each with its own fdatasync.
     pub flushed_writes_per_second: Option<f64>,
-    /// Whether reads went past the page cache.
+    /// Whether reads bypassed the page cache.
     pub direct: bool,
 }
 
@@ -53,21 +53,22 @@ impl Device {
         self.reads_per_second.iter().find(|(known, _)| *known == depth).map_or(f64::NAN, |(_, rate)| *rate)
     }
 
-    /// What bounds a comparison, in a cell.
+    /// The device's bound on a comparison, as the text of a cell.
     #[must_use]
     pub fn text(&self) -> String {
         let at = |depth| format!("{:.1}K/s", self.reads_at(depth) / 1e3);
         format!("{} alone, {} at depth 32: {:.1}x", at(1), at(32), self.depth_ratio())
     }
 
-    /// How many times more reads the device gives with 32 in flight than with one: what batching alone can bring.
+    /// The device's read rate with 32 requests in flight, divided by that with one: the gain that batching alone can
+    /// bring.
     #[must_use]
     pub fn depth_ratio(&self) -> f64 {
         self.reads_at(32) / self.reads_at(1)
     }
 }
 
-/// A place to measure in. What it wrote is removed when it is dropped.
+/// A place to measure in. Its files are removed when the lab is dropped.
 pub struct Lab<'a> {
     watch: &'a Watch<'a>,
     psync: Psync,
@@ -84,12 +85,12 @@ pub struct Lab<'a> {
     seed: u64,
 }
 
-/// How a lab measures.
+/// The method of measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
     /// Samples of each cell.
     pub repeats: usize,
-    /// Time of a sample of the device.
+    /// Duration of a sample of the device.
     pub slice: Duration,
     /// Bytes of the file on which the device is measured.
     pub file_bytes: u64,
@@ -135,13 +136,13 @@ impl<'a> Lab<'a> {
         })
     }
 
-    /// Does the I/O.
+    /// The engine for the lab's I/O.
     #[must_use]
     pub fn psync(&self) -> &Psync {
         &self.psync
     }
 
-    /// Where its data is.
+    /// The lab's data directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.directory.path()
@@ -153,7 +154,7 @@ impl<'a> Lab<'a> {
         self.repeats
     }
 
-    /// Time of a sample of the device.
+    /// Duration of a sample of the device.
     #[must_use]
     pub const fn slice(&self) -> Duration {
         self.slice
@@ -162,7 +163,7 @@ impl<'a> Lab<'a> {
     /// A new, empty directory.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When the directory cannot be made.
     pub fn room(&mut self) -> Result<PathBuf> {
         self.rooms += 1;
         let path = self.path().join(self.rooms.to_string());
@@ -170,13 +171,13 @@ impl<'a> Lab<'a> {
         Ok(path)
     }
 
-    /// A figure begins.
+    /// Starts a figure in the progress.
     pub fn begin_figure(&mut self, number: u64) {
         (self.figure, self.groups, self.group) = (number, 1, 0);
         self.tell();
     }
 
-    /// The figure has so many groups of contestants.
+    /// Announces the number of groups of contestants of the figure.
     pub fn expect_groups(&mut self, groups: usize) {
         self.groups = groups.max(1) as u64;
         self.tell();
@@ -187,24 +188,24 @@ impl<'a> Lab<'a> {
         (self.watch.progress)(done, Some(self.figures * STEPS));
     }
 
-    /// Says what is done now.
+    /// Announces the current phase.
     pub fn phase(&self, what: &str) {
         (self.watch.phase)(what);
     }
 
-    /// Whether to stop soon.
+    /// Whether a stop has been requested.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.watch.stop.load(Ordering::Relaxed)
     }
 
-    /// For client threads of a sample: they stop with the lab, and tell nobody how far they are.
+    /// A watch for the client threads of a sample. They stop with the lab and report no progress.
     #[must_use]
     pub fn watch(&self) -> Watch<'_> {
         Watch { stop: self.watch.stop, progress: &|_, _| {}, phase: &|_| {} }
     }
 
-    /// Goes on, unless it is to stop.
+    /// Continues, unless a stop has been requested.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -212,11 +213,11 @@ impl<'a> Lab<'a> {
         if self.is_stopped() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    /// Takes one sample of each contestant, then the next of each, and so on, in an order that turns: what the machine does
-    /// meanwhile hits all of them. Returns each contestant's samples.
+    /// Takes one sample of each contestant, then the next of each, and so on. The order rotates from repeat to repeat,
+    /// so that interference on the machine hits all contestants alike. Returns each contestant's samples.
     ///
     /// # Errors
-    /// What `sample` returns; [`Error::Interrupted`].
+    /// The errors of `sample`; [`Error::Interrupted`].
     pub fn interleave<T>(
         &mut self, what: &str, contestants: usize, mut sample: impl FnMut(&Self, Turn) -> Result<T>,
     ) -> Result<Vec<Vec<T>>> {
@@ -237,8 +238,8 @@ impl<'a> Lab<'a> {
         Ok(samples)
     }
 
-    /// The terms of the cost model, measured now. Reads are measured on the lab's own file, which is as large as what will be read:
-    /// a device, or what is below it, may answer from memory what it has just been given.
+    /// The terms of the cost model, measured now. Reads are measured on the lab's own file, which is as large as the
+    /// data to be read, because a device, or a layer below it, may answer recently written data from memory.
     ///
     /// # Errors
     /// When the device fails.
@@ -281,7 +282,7 @@ impl<'a> Lab<'a> {
     /// A file of random bytes to measure the device on.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn file(&mut self) -> Result<PathBuf> {
         if let Some(path) = &self.file {
             return Ok(path.clone());
@@ -292,10 +293,10 @@ impl<'a> Lab<'a> {
         Ok(path)
     }
 
-    /// Writes a file of random bytes in full, so that no block of it is measured before it was ever written.
+    /// Writes a file of random bytes in full, so that no block is measured before its first write.
     ///
     /// # Errors
-    /// When it cannot be written; [`Error::Interrupted`].
+    /// When the file cannot be written; [`Error::Interrupted`].
     pub fn fill(&self, path: &Path, bytes: u64) -> Result<()> {
         self.phase("writing a file to measure on");
         let options = OpenOptions { write: true, create_new: true, direct: true, ..OpenOptions::default() };
@@ -331,10 +332,11 @@ impl<'a> Lab<'a> {
         Ok(())
     }
 
-    /// Repeats `step` for `time`, or until it is to stop; how often, and how long that took.
+    /// Repeats `step` for `time`, or until a stop is requested. Returns the sum of the step results and the elapsed
+    /// time.
     ///
     /// # Errors
-    /// What `step` returns.
+    /// The errors of `step`.
     pub fn repeat_for(&self, time: Duration, mut step: impl FnMut() -> Result<u64>) -> Result<(u64, Duration)> {
         let begun = Instant::now();
         let mut done = 0;

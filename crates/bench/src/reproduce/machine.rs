@@ -1,4 +1,4 @@
-//! The machine that measured, as its operating system describes it.
+//! The machine of a run, as its operating system describes it.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-/// What a reader needs to know to compare figures with those of another machine. What could not be found out is "unknown".
+/// The facts that a reader needs to compare figures with those of another machine. A fact that could not be determined
+/// is "unknown".
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Model of the processor.
@@ -19,7 +20,7 @@ pub struct Machine {
     pub kernel: String,
     /// Type and source of the file system that holds the data.
     pub file_system: String,
-    /// When this was written down, in UTC.
+    /// The date of this record, in UTC.
     pub date: String,
     /// Version of Braid.
     pub version: String,
@@ -57,7 +58,7 @@ fn field(text: &str, name: &str) -> Option<String> {
     values.next()
 }
 
-/// Type, source and options of the mount that holds `path`: the last of those with the longest mount point.
+/// Type, source and options of the mount that holds `path`: the last among the mounts with the longest mount point.
 fn file_system(mounts: &str, path: &Path) -> Option<String> {
     let parsed = mounts.lines().filter_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,14 +1,17 @@
-//! Papers' experiments, made again on this machine.
+//! Papers' experiments, reproduced on this machine.
 //!
-//! 1. An [`Experiment`] knows the figures of one paper and how to measure each. [`run()`] gives it a [`Lab`]: a directory on the device that
-//!    goes away at the end, interleaved repeats, and the device's own limits, measured again beside every figure.
-//! 2. A figure is panels of points; a point is the median of its repeats, and keeps all of them. A [`Claim`] holds what the
-//!    paper says, what was measured here and what the device gave side by side; goals are printed with what was measured, met or not.
-//! 3. The results become `results.json`, `report.md`, and a CSV and an SVG file for each figure. A run that is stopped, or fails, writes the
-//!    figures that it finished before; one that finished none leaves earlier results as they are.
+//! 1. An [`Experiment`] knows the figures of one paper and the measurement of each. [`run()`] provides a [`Lab`]: a
+//!    directory on the device that is removed at the end, interleaved repeats, and the device's own limits, measured
+//!    again beside every figure.
+//! 2. A figure consists of panels of points. A point is the median of its repeats, and keeps all of them. A [`Claim`]
+//!    places side by side the paper's statement, the measurement on this machine and the device's limit. Goals are
+//!    printed with their measurements, met or not.
+//! 3. The results become `results.json`, `report.md`, and a CSV and an SVG file for each figure. A run that is stopped,
+//!    or fails, writes the figures that it finished before. A run without a finished figure leaves earlier results
+//!    unchanged.
 //!
-//! Invariants: contestants are measured in turns, never one after the other's last repeat; every value read is checked; what is
-//! left in the data directory is nothing.
+//! Invariants: contestants are measured in turns, so that no contestant takes all of its repeats before the next one
+//! begins; every value read is checked; a run leaves nothing in the data directory.
 //!
 //! Left to others: the trees ([`crate::trees`]), and arguments and the terminal (the command line).
 
@@ -37,10 +40,10 @@ use crate::run::Watch;
 use crate::{Error, Result};
 use machine::Machine;
 
-/// How much time a run may take.
+/// The amount of time that a run may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Seconds, to see that everything works. Its figures mean nothing.
+    /// Seconds, to check that everything works. The figures mean nothing.
     Tiny,
     /// A few minutes.
     Quick,
@@ -49,7 +52,7 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// Its name on the command line.
+    /// The effort's name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,35 +63,35 @@ impl Effort {
     }
 }
 
-/// What one figure showed.
+/// The outcome of one figure.
 pub struct Finding {
     /// The figure.
     pub figure: Figure,
-    /// What it says about the paper's claims and this project's goals.
+    /// The comparisons with the paper's claims and this project's goals.
     pub claims: Vec<Claim>,
 }
 
 /// The figures of one paper.
 pub trait Experiment {
-    /// Its name on the command line.
+    /// The experiment's name on the command line.
     fn name(&self) -> &'static str;
 
-    /// What it reproduces.
+    /// The title of the reproduced work.
     fn title(&self) -> String;
 
-    /// Its figures, in the order in which they are measured.
+    /// The experiment's figures, in the order of measurement.
     fn figures(&self) -> &'static [&'static str];
 
-    /// Sizes and methods that hold for all of them.
+    /// Sizes and methods that hold for all figures.
     fn setting(&self) -> Vec<String>;
 
-    /// What stands in the device's column of goals, as sentences.
+    /// The meaning of the device's column of goals, as sentences.
     fn device_column(&self) -> &'static str;
 
-    /// How the lab is to measure.
+    /// The lab's method of measurement.
     fn method(&self) -> Method;
 
-    /// Most bytes on storage at a time.
+    /// Peak bytes on storage.
     fn needed_bytes(&self) -> u64;
 
     /// Measures one figure. `device` was measured right before.
@@ -98,30 +101,31 @@ pub trait Experiment {
     fn measure(&mut self, lab: &mut Lab<'_>, figure: &str, device: &Device) -> Result<Finding>;
 }
 
-/// Where a run puts things.
+/// The directories of a run.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The results.
+    /// The directory of the results.
     pub out: PathBuf,
-    /// The data while it is measured; what was written is removed.
+    /// The directory of the data during the measurement. The run removes its data at the end.
     pub data: PathBuf,
 }
 
-/// Measures figures (all, if none is named) and writes the results. A run that is stopped returns what it has, and says so in it.
+/// Measures figures (all, if none is named) and writes the results. A stopped run returns its finished figures and is
+/// marked as interrupted.
 ///
 /// # Errors
-/// When a figure is not one of the experiment's, there is too little space, or the device or a tree fails; [`Error::Interrupted`] when no
-/// figure was finished.
+/// When a figure is not one of the experiment's, there is too little space, or the device or a tree fails;
+/// [`Error::Interrupted`] when no figure was finished.
 pub fn run(
     experiment: Box<dyn Experiment>, effort: Effort, figures: &[String], places: &Places, watch: &Watch<'_>,
 ) -> Result<Results> {
     let begun = Instant::now();
     let chosen = choose(experiment.figures(), figures)?;
-    // Not to be found out after an hour.
+    // A missing output directory must fail now, not after an hour.
     std::fs::create_dir_all(&places.out).map_err(Error::io("creating", &places.out))?;
     let method = Method { figures: chosen.len() as u64, ..experiment.method() };
     let mut lab = Lab::open(Psync::new(None)?, &places.data, experiment.needed_bytes(), method, watch)?;
-    // Trees that it keeps are closed before the lab, a line above, takes their files away.
+    // The experiment's own trees close before the lab, declared a line above, removes their files.
     let mut experiment = experiment;
     let mut results = Results {
         experiment: experiment.name().to_owned(),
@@ -142,7 +146,7 @@ pub fn run(
     });
     results.seconds = begun.elapsed().as_secs_f64();
     results.interrupted = measured.is_err();
-    // What fills the disk goes before the results are written.
+    // Data that fills the disk is removed before the results are written.
     drop(experiment);
     drop(lab);
     if !results.figures.is_empty() {
@@ -171,7 +175,7 @@ fn choose(known: &'static [&'static str], wanted: &[String]) -> Result<Vec<&'sta
     Ok(known.iter().copied().filter(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)).collect())
 }
 
-/// The directory for data that goes with results in `out`.
+/// The data directory for results in `out`.
 #[must_use]
 pub fn data_directory(out: &Path) -> PathBuf {
     out.join("data")

@@ -1,8 +1,9 @@
 //! Workloads on one tree, for one sample.
 //!
-//! 1. A [`Player`] draws its keys from a seed, so that contestants of one repeat get the same ones.
-//! 2. Every value read is checked, and every key that was loaded must be found: a fast wrong answer is an error, not a figure.
-//! 3. A sample with inserts ends when all of them are in the tree ([`crate::trees::Tree::settle`]), and that time counts.
+//! 1. A [`Player`] draws its keys from a seed, so that the contestants of one repeat get the same keys.
+//! 2. Every value read is checked, and every loaded key must be found: a fast wrong answer is an error, not a figure.
+//! 3. A sample with inserts ends when all of them are in the tree ([`crate::trees::Tree::settle`]), and that time
+//!    counts.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,14 @@ use crate::reproduce::lab::Lab;
 use crate::reproduce::stock::{Load, Prepared, entry};
 use crate::{Error, Result, keys, values};
 
-/// Operations of a mixed sample, and what each kind took.
+/// Operations of a mixed sample, and the time of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Mixed {
     /// Operations of both kinds.
     pub(super) operations: u64,
-    /// Seconds in inserts and in bringing them to the tree.
+    /// Seconds spent in inserts and in bringing them to the tree.
     pub(super) insert_seconds: f64,
-    /// Seconds in point searches.
+    /// Seconds spent in point searches.
     pub(super) search_seconds: f64,
 }
 
@@ -58,7 +59,7 @@ impl<'a> Player<'a> {
     /// A player whose choices follow from `seed`.
     ///
     /// # Panics
-    /// When the tree was loaded with something else than even indexes, or with nothing.
+    /// When the tree was loaded with anything else than even indexes, or with nothing.
     pub(super) fn new(lab: &'a Lab<'a>, prepared: &'a mut Prepared, seed: u64) -> Self {
         let Load::Even(entries) = prepared.plan.load else { panic!("workloads of random keys need even indexes") };
         assert!(entries > 0, "a workload needs entries");

@@ -24,7 +24,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
 ];
-/// Most ticks of an axis.
+/// Maximum number of ticks of an axis.
 const TICKS: usize = 9;
 /// Half of the width of a bar, where bars are 1 apart.
 const BAR: f64 = 0.35;
@@ -115,17 +115,17 @@ fn draw_panel(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) -> std::
     Ok(())
 }
 
-/// Ticks for a logarithmic axis from one place to another: a tick at every doubling at most.
+/// Ticks for a logarithmic axis between two values: at most one tick per doubling.
 fn doublings(from: f64, to: f64) -> usize {
     (1..TICKS).find(|count| f64::from(u32::try_from(*count).unwrap_or(u32::MAX)) > to - from).unwrap_or(TICKS)
 }
 
-/// Where a value stands on an axis.
+/// The position of a value on an axis.
 fn position(axis: &Axis, value: f64) -> f64 {
     if axis.logarithmic { value.max(f64::MIN_POSITIVE).log2() } else { value }
 }
 
-/// What stands at a place of an axis.
+/// The text of a tick at a position of an axis.
 fn tick(axis: &Axis, place: f64) -> String {
     let value = if axis.logarithmic { place.exp2() } else { place };
     match value.abs() {

@@ -1,10 +1,12 @@
 //! Trees that are ready to be measured.
 //!
-//! 1. A [`Plan`] says which tree, tuned how, with how many entries and how much memory. [`Stock::take`] hands out the tree that
-//!    an earlier figure left, or builds it.
-//! 2. [`Stock::put_back`] keeps it for later figures, unless inserts have made it another tree. Only the last few are kept.
+//! 1. A [`Plan`] names a tree, its tuning, its number of entries and its memory. [`Stock::take`] hands out the tree
+//!    that an earlier figure left, or builds a new one.
+//! 2. [`Stock::put_back`] keeps the tree for later figures, unless inserts have made it another tree. Only the last few
+//!    trees are kept.
 //!
-//! Invariant: entries that were loaded have even indexes and those inserted later odd ones, so a workload always knows which keys are there.
+//! Invariant: loaded entries have even indexes, and entries inserted later have odd indexes. A workload therefore
+//! always knows which keys are present.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,14 +15,15 @@ use crate::reproduce::lab::Lab;
 use crate::trees::{Setting, Shape, Sorted, Tree, bftl, blink, bplus, fdtree, pio};
 use crate::{Error, Result, keys, values};
 
-/// Trees that are kept: all that a figure with several kinds of work compares, so that none is fresher than the others.
+/// Trees that are kept: enough for all trees that a figure with several kinds of work compares, so that none is fresher
+/// than the others.
 const KEPT: usize = 3;
-/// How full the nodes of every tree are that is loaded: as full as Braid's loader makes them.
+/// Fill factor of the nodes of every loaded tree: the same as that of Braid's loader.
 const FILL: f64 = 15.0 / 16.0;
-/// A tree that grew by more than one in so many entries is not what was planned any more.
+/// A tree that grew by more than one entry in so many no longer matches its plan.
 const GROWTH: u64 = 10;
 
-/// A tree, with what it is tuned by.
+/// A tree with its tuning parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Contestant {
     /// The plain B+-tree.
@@ -42,7 +45,7 @@ pub(super) enum Contestant {
 }
 
 impl Contestant {
-    /// Its name in figures.
+    /// The tree's name in figures.
     #[must_use]
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -54,7 +57,7 @@ impl Contestant {
         }
     }
 
-    /// What it is tuned by, for the notes of a figure.
+    /// The tuning parameters, for the notes of a figure.
     #[must_use]
     pub(super) fn tuning(self) -> String {
         match self {
@@ -80,31 +83,31 @@ impl Contestant {
     }
 }
 
-/// What a tree is loaded with.
+/// The initial contents of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     /// So many entries with even indexes.
     Even(u64),
-    /// The indexes of a freshly populated TPC-C database of so many warehouses.
+    /// The indexes of a freshly populated TPC-C database with so many warehouses.
     Tpcc(u64),
 }
 
 /// A tree to be built.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Plan {
-    /// Which tree.
+    /// The tree and its tuning.
     pub(super) contestant: Contestant,
-    /// What its entries look like.
+    /// The sizes of an entry's key and value.
     pub(super) shape: Shape,
-    /// What it is loaded with.
+    /// The initial contents.
     pub(super) load: Load,
-    /// Its budget.
+    /// The memory budget.
     pub(super) memory_bytes: u64,
 }
 
-/// A tree that can be measured.
+/// A tree that is ready to be measured.
 pub(super) struct Prepared {
-    /// What it was built from.
+    /// The plan that the tree was built from.
     pub(super) plan: Plan,
     /// The tree.
     pub(super) tree: Box<dyn Tree>,
@@ -114,7 +117,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Removes its files.
+    /// Removes the tree's files.
     fn discard(self) -> Result<()> {
         drop(self.tree);
         fs::remove_dir_all(&self.directory).map_err(Error::io("removing", self.directory))
@@ -128,7 +131,7 @@ impl Prepared {
     }
 }
 
-/// Trees left by earlier figures, the last one used at the end.
+/// Trees left by earlier figures, the most recently used at the end.
 #[derive(Default)]
 pub(super) struct Stock {
     kept: Vec<Prepared>,
@@ -138,7 +141,7 @@ impl Stock {
     /// The tree of a plan.
     ///
     /// # Errors
-    /// When it cannot be built; [`Error::Interrupted`].
+    /// When the tree cannot be built; [`Error::Interrupted`].
     pub(super) fn take(&mut self, lab: &mut Lab<'_>, plan: &Plan) -> Result<Prepared> {
         if let Some(place) = self.kept.iter().position(|prepared| prepared.plan == *plan) {
             return Ok(self.kept.remove(place));
@@ -167,7 +170,7 @@ impl Stock {
         Ok(Prepared { plan: *plan, tree, inserted: 0, directory })
     }
 
-    /// Removes what is kept.
+    /// Removes all kept trees.
     ///
     /// # Errors
     /// When files cannot be removed.
@@ -175,10 +178,10 @@ impl Stock {
         self.kept.drain(..).try_for_each(Prepared::discard)
     }
 
-    /// Keeps a tree for later.
+    /// Keeps a tree for later figures.
     ///
     /// # Errors
-    /// When files of a tree that is not kept cannot be removed.
+    /// When the files of a tree that is not kept cannot be removed.
     pub(super) fn put_back(&mut self, prepared: Prepared) -> Result<()> {
         if !prepared.is_as_planned() {
             return prepared.discard();
@@ -188,7 +191,7 @@ impl Stock {
     }
 }
 
-/// `1 page`, `4 pages`.
+/// A count of pages with its noun: `1 page`, `4 pages`.
 pub(super) fn pages(count: u64) -> String {
     format!("{count} page{}", if count == 1 { "" } else { "s" })
 }

@@ -12,12 +12,12 @@ use crate::reproduce::machine::Machine;
 use crate::reproduce::plot;
 use crate::{Error, Result};
 
-/// Everything that a run found.
+/// All results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// Which experiment.
+    /// The experiment's name.
     pub experiment: String,
-    /// What it reproduces.
+    /// The title of the reproduced work.
     pub title: String,
     /// `quick`, `full` or `tiny`.
     pub effort: String,
@@ -25,17 +25,17 @@ pub struct Results {
     pub setting: Vec<String>,
     /// The machine.
     pub machine: Machine,
-    /// What stands in the device's column of goals.
+    /// The meaning of the device's column of goals.
     pub device_column: String,
-    /// The device's limits, measured beside each figure, by its name.
+    /// The device's limits, measured beside each figure, with the figure's name.
     pub device: Vec<(String, Device)>,
-    /// What was measured.
+    /// The measured figures.
     pub figures: Vec<Figure>,
-    /// What it means.
+    /// The comparisons with the paper and the goals.
     pub claims: Vec<Claim>,
-    /// Time that it took.
+    /// Duration of the run, in seconds.
     pub seconds: f64,
-    /// Whether it was stopped before its end.
+    /// Whether the run was stopped before its end.
     pub interrupted: bool,
 }
 
@@ -170,7 +170,7 @@ fn row(cells: &[&str]) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// The name of a figure or table in text.
+/// The name of a figure or table in running text.
 #[must_use]
 pub fn section_name(figure: &str) -> String {
     let is_number = |name: &str| name.starts_with(|first: char| first.is_ascii_digit());
@@ -244,7 +244,7 @@ struct Row<'a> {
     x_label: String,
     unit: &'a str,
     median: f64,
-    /// Separated by spaces, in the order taken.
+    /// The samples, separated by spaces, in the order taken.
     samples: String,
 }
 

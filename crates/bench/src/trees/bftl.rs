@@ -1,23 +1,29 @@
-//! BFTL of Wu, Kuo and Chang, "An efficient B-tree layer implementation for flash-memory storage systems" (ACM TECS 6(3), 2007).
+//! BFTL of Wu, Kuo and Chang, "An efficient B-tree layer implementation for flash-memory storage systems" (ACM TECS
+//! 6(3), 2007).
 //!
 //! 1. Inserts and deletes are records in a *reservation buffer* of a few pages.
-//! 2. When it is full its records become *index units*, each of which says what is done to one node of a B-tree. Units of many nodes are
-//!    packed into few pages (`commit`), which are written where nothing lives any more.
-//! 3. The *node translation table* in memory lists for each node the pages that its units are in. To read a node is to read all of them
-//!    and to put its units together. A node whose list would grow beyond C pages is compacted: written as a whole.
-//! 4. A page that is on no list any more is free, so the file is at most C pages for each node.
+//! 2. The records of a full buffer become *index units*; a unit is one change of one node of a B-tree. Units of many
+//!    nodes are packed into few pages (`commit`), which are written to pages on no list.
+//! 3. The *node translation table* in memory lists for each node the pages of its units. A read of a node reads all
+//!    these pages and assembles the node from its units. A node whose list would grow beyond C pages is compacted:
+//!    written as a whole.
+//! 4. A page that is on no list is free, so the file is at most C pages for each node.
 //!
-//! The table is in memory by design, whatever the budget is: [`Tree::memory_bytes`] tells when it is more. What the table and the
-//! reservation buffer leave is a buffer pool; with the paper's small budgets nothing is left but the four pages it needs to work.
+//! The table is in memory by design, whatever the budget is: [`Tree::memory_bytes`] shows when the table exceeds the
+//! budget. The rest of the budget, beside the table and the reservation buffer, is a buffer pool. With the paper's
+//! small budgets nothing is left but the four pages that the pool needs to work.
 //!
-//! Where it deviates from the paper, in its favour unless said otherwise:
-//! - Units are packed into pages of 4 KiB, not sectors of 512 bytes, and name their node once for all that are packed together.
+//! Deviations from the paper, in its favour unless said otherwise:
+//! - Units are packed into pages of 4 KiB, not sectors of 512 bytes. Units of one node that are packed together name
+//!   their node once.
 //! - The pages of a list are read in one psync batch, the pages of a commit are written in one.
-//! - A commit takes its records in key order, so that those of one leaf, or below one inner node, read it once.
-//! - A node that splits is compacted by it. Nodes are given up when they are empty; they are not merged before.
-//! - A put replaces the value of a key that is there.
+//! - A commit takes its records in key order, so that the records of one leaf, or below one inner node, read that node
+//!   once.
+//! - A split of a node also compacts the node. Nodes are freed when they are empty; they are not merged before.
+//! - A put replaces the value of an existing key.
 //!
-//! The paper's layer knows one thread. Here any number may read at a time, and a commit, which is part of a put, excludes them.
+//! The paper's layer knows one thread. Here any number of threads may read at a time; a commit, which is part of a put,
+//! excludes readers.
 
 mod commit;
 mod load;
@@ -54,7 +60,7 @@ struct State {
     /// The level of the root; leaves are level 0.
     height: usize,
     reservation: Pending,
-    /// A commit failed half way: what is there is not the tree.
+    /// A commit failed half way, so the state is no longer the tree.
     has_failed: bool,
 }
 
@@ -110,7 +116,7 @@ impl State {
     }
 }
 
-/// Reads nodes, with memory that it keeps from one to the next.
+/// Reads nodes, with memory that is reused from node to node.
 struct Reader<'a> {
     pager: &'a Pager,
     state: &'a State,
@@ -157,7 +163,7 @@ impl<'a> Reader<'a> {
         Ok(false)
     }
 
-    /// The child that has a key, without putting the node together: of the last entry at or before the key.
+    /// The child that has a key: the child of the last entry at or before the key. The node is not assembled.
     fn child_of(&self, node: Node, key: &[u8]) -> Result<Node> {
         let (mut bound, mut is_below) = (key, false);
         loop {
@@ -172,9 +178,9 @@ impl<'a> Reader<'a> {
             }
             match last {
                 Some((_, Some(payload))) => return Ok(child(payload)),
-                // An entry that was taken away: the one before it, then.
+                // This entry was deleted, so the entry before it counts.
                 Some((key, None)) => (bound, is_below) = (key, true),
-                // All entries are above the key, which is the first child's.
+                // All entries are above the key, so the key belongs to the first child.
                 None => {
                     let mut content = Logical::new(self.formats.inner);
                     content.load(self.formats.inner, node, &self.guards)?;
@@ -242,7 +248,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Visits what the next record of the reservation buffer puts.
+    /// Visits the next record of the reservation buffer, if the record is a put.
     fn record(&mut self) {
         if let Some((key, Operation::Put(value))) = self.records.current() {
             (self.visit)(key, value);

@@ -1,19 +1,24 @@
-//! A concurrent B-link tree (Lehman and Yao, "Efficient locking for concurrent operations on B-trees", ACM TODS 6(4), 1981).
+//! A concurrent B-link tree (Lehman and Yao, "Efficient locking for concurrent operations on B-trees", ACM TODS 6(4),
+//! 1981).
 //!
-//! 1. Every node has a high key and a link to its right neighbour. A thread that comes to a node whose high key is not above its key,
-//!    because the node was split after its parent was read, goes right until it is where it wants to be.
-//! 2. A search latches one node at a time, shared, and lets go of it before it asks for the next.
-//! 3. An insert goes down like a search and remembers the nodes it came through. It latches the leaf alone; a split makes the new node
-//!    reachable by the link at once, and then puts it into the level above, from the node remembered on to the right. The nodes are
-//!    latched one at a time from the leaf up (Sagiv 1986 has shown that the paper's hold on the lower node meanwhile is not needed).
-//! 4. The root is an atomic word. Who splits it makes a new one, or, if somebody else did before, looks for the level above from there.
-//! 5. A delete takes the entry out of its leaf and leaves it at that, as in the paper: nodes are never merged.
+//! 1. Every node has a high key and a link to its right neighbour. A split may follow the read of the parent; then a
+//!    thread reaches a node whose high key is not above the wanted key. The thread goes right until the high key is
+//!    above.
+//! 2. A search latches one node at a time, shared, and releases each latch before the next.
+//! 3. An insert descends like a search and remembers its nodes. The insert latches the leaf exclusively. A split makes
+//!    the new node reachable by the link at once, and then inserts the node into the level above, from the remembered
+//!    node on to the right. The nodes are latched one at a time from the leaf up. (Sagiv 1986 has shown that the
+//!    paper's hold on the lower node meanwhile is not needed.)
+//! 4. The root is an atomic word. A thread that splits the root makes a new one. If another thread was first, the level
+//!    above is looked up from the new root.
+//! 5. A delete only takes the entry out of its leaf, as in the paper: nodes are never merged.
 //!
-//! Invariants: nobody waits for a latch or for the device while holding a latch that others may wait for: the node that a split needs is
-//! made before the latch is taken that it is needed under. A node's first key and place never change, so one reached by an old pointer
-//! still leads to the right place.
+//! Invariants:
+//! - No thread waits for a latch or for the device while holding a latch that others may wait for. A split therefore
+//!   allocates the new node before the latch under which the node is needed.
+//! - The first key and the place of a node never change, so an old pointer still leads to the right place.
 //!
-//! After a put or delete that failed for the device, the tree is of no more use.
+//! After a put or delete that failed for the device, the tree is no longer usable.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,21 +39,21 @@ pub struct BLinkTree {
     layout: Layout,
     /// The root's level and node.
     root: AtomicU64,
-    /// Held by who makes a new root.
+    /// Held by the thread that makes a new root.
     growth: Mutex<()>,
 }
 
-/// The nodes that a descent came through, by level.
+/// The nodes of a descent, by level.
 type Path = [NodeId; LEVELS_MAX];
 
-/// What to put into a node.
+/// The entry to insert into a node.
 #[derive(Clone, Copy)]
 enum Entry<'v> {
     Value(&'v [u8]),
     Child(NodeId),
 }
 
-/// What an insert did to its level.
+/// The effect of an insert on its level.
 enum Inserted {
     Done,
     /// The node was split: the key and place of the new one, for the level above.
@@ -56,7 +61,8 @@ enum Inserted {
 }
 
 impl BLinkTree {
-    /// Builds a tree of nodes of `node_bytes`, filled to the part `fill` ([`bulk::FILL_DEFAULT`]), with the setting's memory as its pool.
+    /// Builds a tree of nodes of `node_bytes`, filled to the part `fill` ([`bulk::FILL_DEFAULT`]), with the setting's
+    /// memory as its pool.
     ///
     /// # Errors
     /// When the entries are out of order or of another shape, do not fit the nodes, or the device fails.
@@ -67,13 +73,13 @@ impl BLinkTree {
         Ok(Self { pager, layout, root: AtomicU64::new(root_word(root)), growth: Mutex::new(()) })
     }
 
-    /// What its buffer pool did.
+    /// Counters of the buffer pool.
     #[must_use]
     pub fn counters(&self) -> PagerCounters {
         self.pager.counters()
     }
 
-    /// The file and pool that it is in.
+    /// The file of the tree and its pool.
     #[must_use]
     pub const fn pager(&self) -> &Pager {
         &self.pager
@@ -95,7 +101,7 @@ impl BLinkTree {
         }
     }
 
-    /// The same, latched alone.
+    /// As `read`, latched exclusively.
     fn write(&self, mut id: NodeId, level: usize, key: &[u8]) -> Result<Node<'_, WriteGuard>> {
         loop {
             let node = Node::open(&self.layout, id, level, self.pager.write(id)?)?;
@@ -106,7 +112,7 @@ impl BLinkTree {
         }
     }
 
-    /// A node of `level`, at or to the left of the one that a key belongs to.
+    /// A node of `level`, at or to the left of the node that a key belongs to.
     fn descend(&self, key: &[u8], level: usize, mut step: impl FnMut(usize, NodeId)) -> Result<NodeId> {
         let root = self.root();
         let mut id = root.node;
@@ -118,7 +124,7 @@ impl BLinkTree {
         Ok(id)
     }
 
-    /// Puts an entry into the node of its level that it belongs to, `from` or to the right of it.
+    /// Inserts an entry into its node of the level: `from`, or a node to the right of `from`.
     fn insert(&self, level: usize, from: NodeId, key: &[u8], entry: Entry<'_>) -> Result<Inserted> {
         let mut spare = None;
         loop {
@@ -141,7 +147,7 @@ impl BLinkTree {
                 break;
             }
             let Some(bytes) = spare.take() else {
-                // Making a node may take I/O: not under this latch.
+                // The allocation of a node may take I/O, so the latch is released first.
                 drop(node);
                 spare = Some(self.pager.allocate()?);
                 continue;
@@ -154,7 +160,7 @@ impl BLinkTree {
         Ok(Inserted::Done)
     }
 
-    /// Makes two of a full node, one of which gets the entry.
+    /// Splits a full node in two, one of which gets the entry.
     fn split(
         &self, mut node: Node<'_, WriteGuard>, level: usize, bytes: WriteGuard, index: usize, key: &[u8],
         entry: Entry<'_>,
@@ -174,7 +180,7 @@ impl BLinkTree {
         Inserted::Split(separator, right_id)
     }
 
-    /// Puts new nodes into the levels above, as far up as there are splits.
+    /// Inserts new nodes into the levels above, as far up as there are splits.
     fn tell_parents(&self, path: &Path, mut separator: Vec<u8>, mut child: NodeId) -> Result<()> {
         for (level, remembered) in path.iter().enumerate().skip(1) {
             let from = match *remembered {
@@ -192,7 +198,8 @@ impl BLinkTree {
         Err(Error::Invalid(format!("a tree of more than {LEVELS_MAX} levels")))
     }
 
-    /// Makes a root of that level above the present one; or, when there is that level by now, where in it to put the child.
+    /// Makes a root of that level above the present one. If the level exists by now, returns the node in which to
+    /// insert the child.
     fn grow(&self, level: usize, separator: &[u8], child: NodeId) -> Result<Option<NodeId>> {
         if self.root().level >= level {
             return self.descend(separator, level, |_, _| {}).map(Some);

@@ -2,14 +2,14 @@
 //!
 //! 1. Nodes of one size are in a [`Pager`]: an LRU buffer pool that has the whole budget. Their size is chosen
 //!    by [`node_bytes_by_utility`], or for a workload by [`node_bytes_by_cost`].
-//! 2. A put changes the entry's leaf in the pool. A full leaf is split in the middle, the last one of the tree at its end when the new key
-//!    is the highest, and the level above gets the new node's first key.
-//! 3. A delete takes the entry out of the leaf. A node that falls below half shares evenly with a neighbour under the same parent, or is
-//!    merged with it when both fit in one.
+//! 2. A put changes the entry's leaf in the pool. A full leaf is split in the middle; the last leaf of the tree is
+//!    split at its end when the new key is the highest. The level above gets the first key of the new node.
+//! 3. A delete takes the entry out of the leaf. A node that falls below half shares evenly with a neighbour under the
+//!    same parent, or is merged with the neighbour when both fit in one node.
 //! 4. A scan reads the leaves one by one along their links.
 //!
-//! Any number of threads may read at a time; one that changes something is alone, as in the paper, where only the B-link tree is
-//! concurrent. After a put or delete that failed for the device, the tree is of no more use.
+//! Any number of threads may read at a time. A writer is alone, as in the paper, where only the B-link tree is
+//! concurrent. After a put or delete that failed for the device, the tree is no longer usable.
 
 use btree::cost::node_pages;
 use parking_lot::RwLock;
@@ -22,16 +22,16 @@ use super::pager::{NodeId, Pager, PagerCounters, ReadGuard, WriteGuard};
 use super::{Setting, Shape, Sorted, Tree};
 use crate::{Error, Result};
 
-/// The node size whose utility per cost is highest (Graefe, "The five-minute rule 20 years later"; Roh et al. 2011, equation (3)): the
-/// logarithm of the entries of a page of that size, by the time to read it alone.
+/// The node size with the highest utility per cost (Graefe, "The five-minute rule 20 years later"; Roh et al. 2011,
+/// equation (3)): the logarithm of the entries of a page of that size, divided by the time to read the page alone.
 #[must_use]
 pub fn node_bytes_by_utility(profile: &DeviceProfile, shape: Shape) -> usize {
-    // It knows nothing of records, memory and inserts.
+    // The utility does not depend on records, memory and inserts.
     node_pages(profile, 1, shape.entry_bytes() as u64, 1, 0.0).pages_by_utility * BLOCK
 }
 
-/// The node size with which an operation costs least (Roh et al. 2011, equation (6)) in a tree of `records` with `memory_bytes` for its pool,
-/// where the share `insert_share` of operations are inserts.
+/// The node size with the least cost of an operation (Roh et al. 2011, equation (6)) in a tree of `records` with
+/// `memory_bytes` for its pool, where the share `insert_share` of operations are inserts.
 #[must_use]
 pub fn node_bytes_by_cost(
     profile: &DeviceProfile, shape: Shape, records: u64, memory_bytes: u64, insert_share: f64,
@@ -46,7 +46,7 @@ pub struct BPlusTree {
     root: RwLock<Root>,
 }
 
-/// The inner nodes from the root to above a leaf, and which child was taken in each.
+/// The inner nodes from the root to the parent of a leaf, and the index of the child taken in each.
 struct Path {
     steps: [(NodeId, usize); LEVELS_MAX],
     len: usize,
@@ -69,7 +69,8 @@ impl Path {
 }
 
 impl BPlusTree {
-    /// Builds a tree of nodes of `node_bytes`, filled to the part `fill` ([`bulk::FILL_DEFAULT`]), with the setting's memory as its pool.
+    /// Builds a tree of nodes of `node_bytes`, filled to the part `fill` ([`bulk::FILL_DEFAULT`]), with the setting's
+    /// memory as its pool.
     ///
     /// # Errors
     /// When the entries are out of order or of another shape, do not fit the nodes, or the device fails.
@@ -80,13 +81,13 @@ impl BPlusTree {
         Ok(Self { pager, layout, root: RwLock::new(root) })
     }
 
-    /// What its buffer pool did.
+    /// Counters of the buffer pool.
     #[must_use]
     pub fn counters(&self) -> PagerCounters {
         self.pager.counters()
     }
 
-    /// The file and pool that it is in.
+    /// The file of the tree and its pool.
     #[must_use]
     pub const fn pager(&self) -> &Pager {
         &self.pager
@@ -117,7 +118,7 @@ impl BPlusTree {
         Ok(id)
     }
 
-    /// Makes two of a full leaf, one of which gets the entry, and tells the levels above.
+    /// Splits a full leaf in two, one of which gets the entry, and updates the levels above.
     fn split_leaf(
         &self, root: &mut Root, path: Path, mut leaf: Node<'_, WriteGuard>, index: usize, key: &[u8], value: &[u8],
     ) -> Result<()> {
@@ -134,7 +135,7 @@ impl BPlusTree {
         self.insert_child(root, path, separator, right_id)
     }
 
-    /// Puts a new node into the level above its left neighbour's, splitting what is full.
+    /// Inserts a new node into the level above its left neighbour's, splitting full nodes.
     fn insert_child(&self, root: &mut Root, mut path: Path, mut separator: Vec<u8>, mut child: NodeId) -> Result<()> {
         let mut level = 0;
         while let Some((id, index)) = path.pop() {
@@ -166,7 +167,7 @@ impl BPlusTree {
         Ok(())
     }
 
-    /// Fills up a node that fell below half, and those above it that fall below half by it.
+    /// Fills up a node that fell below half, and the nodes above that fall below half as a result.
     fn rebalance(&self, root: &mut Root, mut path: Path) -> Result<()> {
         let mut level = 0;
         while let Some((id, index)) = path.pop() {

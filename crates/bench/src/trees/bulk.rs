@@ -1,10 +1,10 @@
 //! Building a tree of `Node`s from entries in key order.
 //!
-//! 1. One node per level is open. When it has as many entries as the fill factor allows, the next one of its level gets its place in the
-//!    file, becomes its right neighbour, and is put into the level above.
+//! 1. One node per level is open. Once the node has as many entries as the fill factor allows, the next node of its
+//!    level (1) gets its place in the file, (2) becomes its right neighbour, (3) is inserted into the level above.
 //! 2. A node that has its right neighbour is complete and is written, together with its neighbours in the file.
 //!
-//! Each level's last node has what is left over.
+//! The last node of each level has the remaining entries.
 
 use psync::Buffer;
 
@@ -13,15 +13,15 @@ use super::pager::{Loader, NodeId, Pager};
 use super::{Shape, Sorted};
 use crate::{Error, Result};
 
-/// The fill factor of built nodes unless said otherwise: the utilisation of a B+-tree that random inserts have made (ln 2), on which the
-/// paper's F' rests too (Roh et al. 2011, table 1).
+/// The fill factor of built nodes unless said otherwise: the utilisation of a B+-tree after random inserts (ln 2). The
+/// paper's F' rests on the same utilisation (Roh et al. 2011, table 1).
 pub const FILL_DEFAULT: f64 = 0.7;
 
-/// Where a tree begins.
+/// The root of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Root {
     pub(super) node: NodeId,
-    /// Its level; 0 when it is a leaf.
+    /// The level of the root; 0 when the root is a leaf.
     pub(super) level: usize,
 }
 
@@ -37,7 +37,7 @@ struct Builder<'p, 'l> {
     levels: Vec<Open<'l>>,
 }
 
-/// Hands the entries to `add`, one after the other, unless they are of another shape or out of order.
+/// Passes the entries to `add`, one after the other, unless they are of another shape or out of order.
 pub(super) fn for_each(
     shape: Shape, sorted: &mut Sorted<'_>, mut add: impl FnMut(&[u8], &[u8]) -> Result<()>,
 ) -> Result<()> {
@@ -55,7 +55,7 @@ pub(super) fn for_each(
     Ok(())
 }
 
-/// Refuses what cannot be a fill factor.
+/// Refuses a number that cannot be a fill factor.
 pub(super) fn check_fill(fill: f64) -> Result<()> {
     if !(fill > 0.0 && fill <= 1.0) {
         return Err(Error::Invalid(format!("a fill factor of {fill} is not above 0 and at most 1")));
@@ -63,7 +63,7 @@ pub(super) fn check_fill(fill: f64) -> Result<()> {
     Ok(())
 }
 
-/// Entries of a node that is filled to the part `fill`, of `capacity` that it has room for, but at least `least`.
+/// Entries of a node of `capacity` that is filled to the part `fill`, but at least `least`.
 pub(super) fn filled(capacity: usize, fill: f64, least: usize) -> usize {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of the capacity")]
     let filled = (capacity as f64 * fill) as usize;
@@ -112,7 +112,7 @@ impl Builder<'_, '_> {
     }
 
     fn entries_max(&self, level: usize) -> usize {
-        // An inner node with one child would never end.
+        // Inner nodes with one child would add levels without end.
         filled(self.layout.capacity(level), self.fill, if level == 0 { 1 } else { 2 })
     }
 

@@ -1,24 +1,27 @@
 //! The FD-tree of Li, He, Yang, Luo and Yi, "Tree Indexing on Solid State Drives" (PVLDB 3(1), 2010).
 //!
-//! 1. Level 0 is the *head tree* in memory; levels 1, 2, … are sorted runs on the device, each up to k times as large as the one above.
-//! 2. Inserts, and deletes as *filter entries*, go to the head tree. When it is full it is merged down with sequential requests, into
-//!    the first level that has room for all above it.
-//! 3. Levels are joined by *fences*: a level has one for every page of the level below. A search takes the fence before its key
-//!    from the head and from each page it reads, so it reads one page a level and ends at the first that says something of the key.
-//! 4. A range search reads all levels at once and takes the newest of every key.
-//! 5. What the head leaves of the budget is a buffer pool of pages.
+//! 1. Level 0 is the *head tree* in memory; levels 1, 2, … are sorted runs on the device, each up to k times as large
+//!    as the one above.
+//! 2. Inserts, and deletes as *filter entries*, go to the head tree. A full head tree is merged down with sequential
+//!    requests, into the first level that has room for all levels above.
+//! 3. *Fences* join the levels: a level has one for every page of the level below. A search takes the fence before its
+//!    key from the head and from each page on its way. So a search reads one page a level, and ends at the first entry
+//!    or filter of the key.
+//! 4. A range search reads all levels at once and takes the newest entry of every key.
+//! 5. The rest of the budget, beside the head, is a buffer pool of pages.
 //!
-//! Invariants: runs never change, so a reader that has the list of them needs no lock while it reads; a merge publishes head and
-//! levels in one step; the first fence of a level that has fences is below all keys.
+//! Invariants: runs never change, so a reader with the list of runs reads without a lock; a merge publishes head and
+//! levels in one step; in a level that has fences, the first fence is below all keys.
 //!
-//! Where it deviates from the paper, in its favour unless said otherwise:
-//! - Head entries and levels that are full are merged in one pass, where the paper merges level by level.
-//! - A put replaces the value of a key that is there, so a filter that meets an entry goes on down: there may be an older one below.
-//!   In the paper keys are inserted once, and both go where they meet.
-//! - The head tree is in memory for good; the paper counts it as pages of the buffer.
-//! - Readers go on during a merge. Writers wait for it, as the paper's do.
+//! Deviations from the paper, in its favour unless said otherwise:
+//! - Head entries and full levels are merged in one pass, where the paper merges level by level.
+//! - A put replaces the value of an existing key, so a filter that meets an entry goes on down, because an older entry
+//!   may be below. In the paper keys are inserted once, and filter and entry both disappear where they meet.
+//! - The head tree is in memory for good; the paper counts the head as pages of the buffer.
+//! - Readers go on during a merge. Writers wait for the merge, as in the paper.
 //!
-//! The windows of a merge or a scan (512 KiB for each level) come on top of the budget, as the windows of an apply do for Braid.
+//! The windows of a merge or a scan (512 KiB for each level) come on top of the budget, as the windows of an apply do
+//! for Braid.
 
 mod merge;
 mod page;
@@ -44,7 +47,7 @@ pub struct FdTree {
     layout: Layout,
     tuning: Tuning,
     chunks: Arc<Chunks>,
-    /// Held by whoever writes: from the change of the head to the end of the merge that follows of it.
+    /// Held by the writer, from the change of the head to the end of the merge that follows.
     writer: Mutex<()>,
     state: RwLock<State>,
 }
@@ -54,7 +57,7 @@ struct State {
     levels: Arc<Levels>,
 }
 
-/// The levels on the device, and the head's way into them.
+/// The levels on the device, and the fences of the head.
 struct Levels {
     /// Level 1 first.
     runs: Vec<Arc<Run>>,
@@ -63,7 +66,7 @@ struct Levels {
 }
 
 impl FdTree {
-    /// Builds a tree whose lowest level holds what is given, in a new file of the setting's directory.
+    /// Builds a tree whose lowest level holds the given entries, in a new file of the setting's directory.
     ///
     /// # Errors
     /// When a page has no room for a few entries, or the device fails.
@@ -98,7 +101,7 @@ impl FdTree {
         self.state.read().levels.runs.iter().map(|run| run.pages).collect()
     }
 
-    /// Writes the lowest level, then what leads to it. How many levels there are is known by then only.
+    /// Writes the lowest level, then the fences above. The number of levels is known only after the lowest level.
     fn load(&self, sorted: &mut Sorted<'_>) -> Result<()> {
         let mut cascade = Cascade::new(&self.chunks, self.layout, 1);
         bulk::for_each(self.layout.shape, sorted, |key, value| {
@@ -125,7 +128,7 @@ impl FdTree {
             let mut state = self.state.write();
             state.head.set(key, operation);
             let fences = state.levels.fences.capacity() as u64;
-            // However many fences there are, the head has a block or two of its own.
+            // The head has a block or two of its own, however many fences there are.
             state.head.memory_bytes() + fences > self.tuning.head_bytes
                 && state.head.memory_bytes() > 2 * page::PAGE_BYTES as u64
         };
@@ -136,7 +139,7 @@ impl FdTree {
         Ok(())
     }
 
-    /// Empties the head. The caller has the writer's lock.
+    /// Empties the head. The caller holds the writer's lock.
     fn merge_down(&self) -> Result<()> {
         let (head, entries, old) = {
             let state = self.state.read();
@@ -152,7 +155,7 @@ impl FdTree {
         Ok(())
     }
 
-    /// The first level that has room for itself and all above it, or one more than there are.
+    /// The first level that has room for itself and all levels above, or one more than there are.
     fn target(&self, entries: usize, levels: &Levels) -> usize {
         let mut pages = entries.div_ceil(self.layout.entries_per_page()) as u64;
         for (index, run) in levels.runs.iter().enumerate() {

@@ -1,15 +1,17 @@
 //! Nodes of the in-place trees: sorted arrays of entries of one length.
 //!
-//! 1. A node is a header, the high key where the tree has one, an array of keys and an array of payloads, little-endian:
-//!    type (`u8`, 1 leaf, 2 inner) · level (`u8`, 0 for leaves) · 0 (`u16`) · entries (`u32`) · right neighbour (`u64`, 0 for none).
-//! 2. A leaf's payloads are values, an inner node's are children: child `i` has the keys from key `i` up to, without, key `i + 1`. The
-//!    first key of an inner node is a lower bound only: what is below it goes to the first child too.
-//! 3. [`Node::open`] looks at the header once per visit; searches are binary, in the array of keys alone.
+//! 1. A node is a header, the high key where the tree has one, an array of keys and an array of payloads,
+//!    little-endian. The header: type (`u8`, 1 leaf, 2 inner) · level (`u8`, 0 for leaves) · 0 (`u16`) · entries
+//!    (`u32`) · right neighbour (`u64`, 0 for none).
+//! 2. The payloads of a leaf are values, those of an inner node are children: child `i` has the keys from key `i` up
+//!    to, without, key `i + 1`. The first key of an inner node is only a lower bound: keys below the bound go to the
+//!    first child too.
+//! 3. [`Node::open`] parses the header once per visit; searches are binary, in the array of keys alone.
 //!
 //! Invariants: keys are strictly ascending; entries are at most [`Layout::capacity`].
 //!
-//! Left to others: which node is where, and when to split. A file of nodes lasts no longer than a measurement, so the format has no version
-//! and no checksums.
+//! Left to others: the place of each node, and the time of a split. A file of nodes lasts no longer than a measurement,
+//! so the format has no version and no checksums.
 
 use std::ops::{Deref, DerefMut, Range};
 
@@ -25,7 +27,7 @@ const CHILD_BYTES: usize = size_of::<u64>();
 /// Most levels of a tree: more than two children each fill any device.
 pub(super) const LEVELS_MAX: usize = 48;
 
-/// Where things are in the nodes of one tree.
+/// Offsets in the nodes of one tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     key_bytes: usize,
@@ -55,7 +57,7 @@ impl Layout {
             leaf: payloads(shape.value_bytes),
             inner: payloads(CHILD_BYTES),
         };
-        // Two nodes of what does not fit in one have an entry at least, inner ones two.
+        // A split of an overfull node leaves at least one entry in each half, and at least two in an inner node.
         if shape.key_bytes == 0 || layout.leaf.capacity < 2 || layout.inner.capacity < 4 {
             let (key, value) = (shape.key_bytes, shape.value_bytes);
             return Err(Error::Invalid(format!(
@@ -85,7 +87,7 @@ impl Layout {
         self.shape().check_key(key)
     }
 
-    /// The shape it is for.
+    /// The shape of the entries.
     pub(super) const fn shape(&self) -> Shape {
         Shape { key_bytes: self.key_bytes, value_bytes: self.leaf.bytes }
     }
@@ -95,7 +97,7 @@ impl Layout {
     }
 }
 
-/// A node's bytes, and what its header says. `B` is a latch or memory of its own.
+/// The bytes of a node, and its parsed header. `B` is a latch or memory of its own.
 pub(super) struct Node<'l, B> {
     bytes: B,
     layout: &'l Layout,
@@ -104,7 +106,7 @@ pub(super) struct Node<'l, B> {
 }
 
 impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
-    /// A node as it was written, of the level that it was found on; `id` is for the error when it makes no sense.
+    /// Opens a node as written, on the level of the descent; `id` is for the error about a damaged node.
     pub(super) fn open(layout: &'l Layout, id: NodeId, level: usize, bytes: B) -> Result<Self> {
         let count = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) as usize;
         if bytes[0] != kind(level) || usize::from(bytes[1]) != level || count > layout.capacity(level) {
@@ -121,17 +123,17 @@ impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
         self.bytes
     }
 
-    /// What it is latched with.
+    /// The latch of the node.
     pub(super) const fn bytes(&self) -> &B {
         &self.bytes
     }
 
-    /// Entries it has.
+    /// Number of entries.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether no entry fits any more.
+    /// Whether there is room for no more entry.
     pub(super) const fn is_full(&self) -> bool {
         self.count == self.layout.capacity(self.level)
     }
@@ -141,7 +143,7 @@ impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
         NodeId(u64_at(&self.bytes, 8))
     }
 
-    /// The high key: what it has room for is below. Without meaning when there is no node to the right.
+    /// The high key: all keys of the node are below. Without meaning in a node that has no right neighbour.
     pub(super) fn high_key(&self) -> &[u8] {
         &self.bytes[HEADER_BYTES..self.layout.keys_at]
     }
@@ -168,13 +170,13 @@ impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
         NodeId(u64_at(&self.bytes, self.layout.inner.at + index * CHILD_BYTES))
     }
 
-    /// Where a key is, or belongs.
+    /// The index of a key, or the index at which to insert the key.
     pub(super) fn search(&self, key: &[u8]) -> std::result::Result<usize, usize> {
         let index = self.lower_bound(key);
         if index < self.count && self.key(index) == key { Ok(index) } else { Err(index) }
     }
 
-    /// Copies the value of a key, if the leaf has it; whether it has.
+    /// Copies the value of a key, if the leaf has the key; returns whether the leaf has the key.
     pub(super) fn copy_value(&self, key: &[u8], value: &mut Vec<u8>) -> bool {
         let Ok(index) = self.search(key) else { return false };
         value.clear();
@@ -182,9 +184,9 @@ impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
         true
     }
 
-    /// How many keys are less.
+    /// Number of keys that are less than `key`.
     pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
-        // A length that is a constant makes each comparison one of machine words.
+        // With a length that is a constant, each comparison is one of machine words.
         match (key.len(), key.first_chunk::<8>(), key.first_chunk::<16>()) {
             (8, Some(key), _) if self.layout.key_bytes == 8 => {
                 self.keys().as_chunks().0.partition_point(|other| other < key)
@@ -203,7 +205,7 @@ impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
         }
     }
 
-    /// Shows the entries of a leaf in `range`, which may be the wrong way round; how many they are.
+    /// Shows the entries of a leaf in `range`, which may be the wrong way round. Returns how many they are.
     pub(super) fn visit(&self, range: Range<usize>, visit: &mut dyn FnMut(&[u8], &[u8])) -> u64 {
         let count = range.len() as u64;
         for index in range {
@@ -212,7 +214,7 @@ impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
         count
     }
 
-    /// Which child a key belongs to; an error when there is none.
+    /// The index of the child that a key belongs to; an error in a node without children.
     pub(super) fn child_index(&self, key: &[u8]) -> Result<usize> {
         if self.count == 0 {
             return Err(Error::Invalid(format!("a node of level {} has no children: it is damaged", self.level)));
@@ -229,7 +231,7 @@ impl<'l, B: Deref<Target = [u8]>> Node<'l, B> {
 }
 
 impl<'l, B: DerefMut<Target = [u8]>> Node<'l, B> {
-    /// Makes an empty node of the memory.
+    /// Formats the memory as an empty node.
     pub(super) fn format(layout: &'l Layout, level: usize, mut bytes: B) -> Self {
         bytes[..layout.keys_at].fill(0);
         bytes[0] = kind(level);
@@ -242,7 +244,7 @@ impl<'l, B: DerefMut<Target = [u8]>> Node<'l, B> {
         self.bytes[8..16].copy_from_slice(&right.0.to_le_bytes());
     }
 
-    /// Sets the high key; does nothing in a layout without.
+    /// Sets the high key; does nothing in a layout without high keys.
     pub(super) fn set_high_key(&mut self, key: &[u8]) {
         let place = HEADER_BYTES..self.layout.keys_at;
         if !place.is_empty() {
@@ -262,19 +264,19 @@ impl<'l, B: DerefMut<Target = [u8]>> Node<'l, B> {
         self.bytes[payloads.at + index * payloads.bytes..][..payloads.bytes].copy_from_slice(payload);
     }
 
-    /// Puts an entry of a leaf at `index`. There is room.
+    /// Inserts an entry of a leaf at `index`. There is room.
     pub(super) fn insert(&mut self, index: usize, key: &[u8], value: &[u8]) {
         self.open_gap(index, 1);
         self.set_key(index, key);
         self.set_value(index, value);
     }
 
-    /// Puts a child at `index`. There is room.
+    /// Inserts a child at `index`. There is room.
     pub(super) fn insert_child(&mut self, index: usize, key: &[u8], child: NodeId) {
         self.insert(index, key, &child.0.to_le_bytes());
     }
 
-    /// Puts copies of another node's entries at `index`. There is room.
+    /// Inserts copies of another node's entries at `index`. There is room.
     pub(super) fn insert_from<C>(&mut self, index: usize, other: &Node<'_, C>, range: Range<usize>)
     where
         C: Deref<Target = [u8]>,
@@ -294,7 +296,8 @@ impl<'l, B: DerefMut<Target = [u8]>> Node<'l, B> {
         self.set_count(self.count - range.len());
     }
 
-    /// Moves the entries from `index` on to an empty right neighbour, in front of the one it has.
+    /// Moves the entries from `index` on to an empty node, which becomes the right neighbour, in front of the present
+    /// one.
     pub(super) fn split_off<C: DerefMut<Target = [u8]>>(&mut self, index: usize, right: &mut Node<'_, C>, id: NodeId) {
         right.insert_from(0, self, index..self.count);
         right.set_right(self.right());

@@ -1,18 +1,25 @@
-//! Nodes of one size in a file, behind a buffer pool that forgets the least recently used: what the trees that do one request at a time
-//! stand on.
+//! Nodes of one size in a file, behind an LRU buffer pool. The trees that issue one request at a time stand on this
+//! pager.
 //!
-//! 1. A [`NodeId`] is a place in the file. [`Pager::allocate`] gives a new one, [`Pager::free`] takes one back for the next.
-//! 2. [`Pager::read`] and [`Pager::write`] latch a node, shared or alone. One that is not in the pool is read with one request; if the frame
-//!    it takes holds changes, these are written with one request before. Both are plain system calls: the cheapest way to do one.
-//! 3. A frame is pinned as long as somebody has, or waits for, its latch. A write latch that is written through makes its node dirty.
-//! 4. The file grows ahead by an eighth of its size, written with zeros, so that a node's first write costs no more than later ones.
-//! 5. [`Pager::settle`] writes what is dirty, in the order of the file.
+//! 1. A [`NodeId`] is a place in the file. [`Pager::allocate`] gives a new node, [`Pager::free`] returns a node for the
+//!    next allocation.
+//! 2. [`Pager::read`] and [`Pager::write`] latch a node, shared or exclusive. A node outside the pool is read with one
+//!    request. If its frame holds changes of another node, these are written first, with one request. Both are plain
+//!    system calls, because that is the cheapest way to do a single request.
+//! 3. A frame is pinned while a thread holds its latch or waits for its latch. A write through a write latch makes the
+//!    node dirty.
+//! 4. The file grows ahead by an eighth of its size, written with zeros, so that the first write of a node costs no
+//!    more than later ones.
+//! 5. [`Pager::settle`] writes the dirty nodes, in the order of the file.
 //!
-//! Invariants: the pool's lock is never held across I/O, and nobody waits for a latch while holding it; a node is in at most one frame;
-//! a node that is being written stays in its frame until it is, so nobody reads an old state of it from the file. There are no more
-//! frames than the budget pays for, unless all of them are pinned.
+//! Invariants:
+//! - The lock of the pool is never held across I/O, and no thread waits for a latch while holding that lock.
+//! - A node is in at most one frame.
+//! - A node stays in its frame until its write has completed, so no thread reads an old state of the node from the
+//!   file.
+//! - There are no more frames than the budget pays for, unless all of them are pinned.
 //!
-//! Left to others: what the bytes mean, and in what order latches are taken so that nobody waits in a circle.
+//! Left to others: the meaning of the bytes, and an order of latches in which threads do not wait in a circle.
 
 mod load;
 mod past;
@@ -32,13 +39,13 @@ pub(crate) use load::Loader;
 use crate::trees::Setting;
 use crate::{Error, Result};
 
-/// What a frame costs beside its node: its share of the map, its place in the list, its latch.
+/// Bytes that a frame costs beside its node: its share of the map, its place in the list, its latch.
 pub const FRAME_OVERHEAD_BYTES: usize = 176;
 
-/// Frames that there are however small the budget: a node, its two neighbours and their parent.
+/// Fewest frames, however small the budget: a node, its two neighbours and their parent.
 const FRAMES_MIN: u64 = 4;
 
-/// Least and most bytes that the file grows by.
+/// Least and most bytes by which the file grows.
 const GROWTH_BYTES: (u64, u64) = (1 << 20, 8 << 20);
 
 /// Bytes of one write of zeros.
@@ -52,14 +59,14 @@ impl NodeId {
     /// No node.
     pub const NONE: Self = Self(0);
 
-    /// Whether it names no node.
+    /// Whether this is `NodeId::NONE`.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.0 == 0
     }
 }
 
-/// What a pager did since it was made.
+/// Counters of a pager since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PagerCounters {
     /// Nodes asked for that were in the pool.
@@ -84,9 +91,9 @@ pub struct Pager {
     writes: AtomicU64,
 }
 
-/// What a frame holds.
+/// The content of a frame.
 struct Content {
-    /// None when reading it failed or it was freed.
+    /// None when the read of the node failed or the node was freed.
     node: NodeId,
     dirty: bool,
     bytes: Buffer,
@@ -101,24 +108,24 @@ struct Pool {
     hits: u64,
 }
 
-/// Where nodes are allocated. Its lock is held while the file grows.
+/// The allocation of nodes. The lock is held while the file grows.
 struct Space {
     /// Nodes that the file has room for.
     grown: u64,
     free: Vec<NodeId>,
 }
 
-/// A frame that holds the node wanted, or has been given to it.
+/// A frame that holds the wanted node, or has been assigned to the node.
 enum Pinned {
     Held(Frame),
-    /// Latched alone; its bytes are those of another node.
+    /// Latched exclusively; the bytes are still those of another node.
     Empty(WriteLatch),
 }
 
-/// A node latched for reading, together with others who read it.
+/// A node latched for reading, shared with other readers.
 pub struct ReadGuard(ReadLatch);
 
-/// A node latched alone. Writing through it makes the node dirty.
+/// A node latched exclusively. A write through the guard makes the node dirty.
 pub struct WriteGuard(WriteLatch);
 
 impl Pager {
@@ -158,7 +165,7 @@ impl Pager {
         &self.file
     }
 
-    /// What it did so far.
+    /// The counters so far.
     #[must_use]
     pub fn counters(&self) -> PagerCounters {
         PagerCounters {
@@ -186,14 +193,14 @@ impl Pager {
                 Pinned::Held(frame) => frame.read_arc(),
                 Pinned::Empty(latch) => WriteLatch::downgrade(self.load(latch)?),
             };
-            // Another node's frame if its read failed while this thread waited for the latch.
+            // The frame belongs to another node if the read failed while this thread waited for the latch.
             if latch.node == node {
                 return Ok(ReadGuard(latch));
             }
         }
     }
 
-    /// Latches a node alone.
+    /// Latches a node exclusively.
     ///
     /// # Errors
     /// As [`Pager::read`].
@@ -209,7 +216,7 @@ impl Pager {
         }
     }
 
-    /// A new node of zeros, latched alone.
+    /// A new node of zeros, latched exclusively.
     ///
     /// # Errors
     /// When the file cannot grow or the device fails.
@@ -224,7 +231,7 @@ impl Pager {
         Ok(WriteGuard(latch))
     }
 
-    /// Gives a node back. Nobody else may ask for it from now on.
+    /// Gives a node back. No thread may ask for the node from now on.
     pub fn free(&self, node: WriteGuard) {
         let WriteGuard(mut latch) = node;
         let id = mem::take(&mut latch.node);
@@ -233,7 +240,7 @@ impl Pager {
         self.space.lock().free.push(id);
     }
 
-    /// Writes what is dirty, one node after the other in the order of the file. It does not make it durable.
+    /// Writes the dirty nodes one after another, in the order of the file. The writes are not made durable.
     ///
     /// # Errors
     /// When the device fails.
@@ -294,15 +301,16 @@ impl Pager {
             let mut latch = pool.victim(self.frames_max, self.node_bytes);
             if !latch.dirty {
                 if pool.frames.pop(&latch.node).is_some() && pool.frames.len() >= self.frames_max {
-                    // It was one too many, from when all were pinned.
+                    // This frame was one too many, from a time when all frames were pinned.
                     continue;
                 }
                 latch.node = node;
                 pool.frames.put(node, Arc::clone(WriteLatch::rwlock(&latch)));
                 return Ok(Pinned::Empty(latch));
             }
-            // It stays where it is until it is written: whoever wants it meanwhile waits for its latch. Whether it can be taken
-            // then, and whether the node wanted is there by now, is looked at anew.
+            // The node stays in its frame until the write completes, because a reader of the node must wait for the
+            // latch meanwhile. The loop then checks anew whether the frame can be taken, and whether the wanted node is
+            // in the pool by now.
             drop(pool);
             self.write_out(&mut latch)?;
         }
@@ -319,7 +327,7 @@ impl Pager {
         Ok(latch)
     }
 
-    /// Where a node is in the file. It is one.
+    /// The offset of a node in the file. `node` is not `NodeId::NONE`.
     fn offset(&self, node: NodeId) -> u64 {
         (node.0 - 1) * self.node_bytes as u64
     }
@@ -344,8 +352,8 @@ impl Pager {
 }
 
 impl Pool {
-    /// The least recently used frame that nobody has pinned, or a new one, latched. A pin is a clone of the frame, and clones are made
-    /// under the pool's lock only, so one that is not pinned stays so.
+    /// The least recently used unpinned frame, or a new one, latched. A pin is a clone of the frame, and clones are
+    /// made under the lock of the pool only, so an unpinned frame stays unpinned.
     fn victim(&mut self, frames_max: usize, node_bytes: usize) -> WriteLatch {
         if self.frames.len() >= frames_max {
             let unpinned = self.frames.iter().rev().filter(|(_, frame)| Arc::strong_count(frame) == 1);
@@ -359,7 +367,7 @@ impl Pool {
 }
 
 impl ReadGuard {
-    /// Which node it is.
+    /// The id of the node.
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.0.node
@@ -375,7 +383,7 @@ impl Deref for ReadGuard {
 }
 
 impl WriteGuard {
-    /// Which node it is.
+    /// The id of the node.
     #[must_use]
     pub fn id(&self) -> NodeId {
         self.0.node

@@ -1,8 +1,9 @@
 //! Operations that wait in memory, in key order: the head of the FD-tree, the reservation buffer of BFTL.
 //!
-//! A B+-tree of two levels: blocks of one page, and the first keys of all blocks in one array. A full block splits in halves, except that
-//! one which is full at the end of the tree is left full. A block is copied when it changes while a [`Snapshot`] holds it, so snapshots
-//! cost no copies of their own and read without a lock.
+//! The structure is a B+-tree of two levels: blocks of one page, and the first keys of all blocks in one array. A full
+//! block splits in halves, with one exception: a split at the end of the tree leaves the old block full. A block that a
+//! [`Snapshot`] holds is copied when the block changes, so snapshots cost no copies of their own and read without a
+//! lock.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -11,22 +12,22 @@ use psync::BLOCK;
 
 use crate::trees::Shape;
 
-/// What waits for a key.
+/// The operation that waits for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation<'a> {
-    /// It gets this value.
+    /// The key gets this value.
     Put(&'a [u8]),
-    /// It goes.
+    /// The key is deleted.
     Delete,
 }
 
-/// What a block costs beside its page: its counts and what the allocator adds.
+/// Bytes that a block costs beside its page: its counts and the allocator's share.
 const BLOCK_OVERHEAD_BYTES: usize = 64;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 
-/// Sorted operations. One per key: the last.
+/// Sorted operations, one per key: the last.
 pub(super) struct Pending {
     shape: Shape,
     blocks: Vec<Arc<Block>>,
@@ -40,7 +41,7 @@ struct Block {
     slots: Vec<u8>,
 }
 
-/// The operations of a range as they were, and a place among them.
+/// The operations of a range at one moment, and a position among them.
 pub(super) struct Snapshot {
     shape: Shape,
     blocks: Vec<Arc<Block>>,
@@ -49,24 +50,24 @@ pub(super) struct Snapshot {
 }
 
 impl Pending {
-    /// None yet.
+    /// No operations.
     #[must_use]
     pub(super) fn new(shape: Shape) -> Self {
         Self { shape, blocks: Vec::new(), firsts: Vec::new(), count: 0 }
     }
 
-    /// Forgets all of them.
+    /// Removes all operations.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.shape);
     }
 
-    /// How many keys have one.
+    /// Number of keys with an operation.
     #[must_use]
     pub(super) const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether there are no operations.
     #[must_use]
     pub(super) const fn is_empty(&self) -> bool {
         self.count == 0
@@ -78,7 +79,7 @@ impl Pending {
         (self.blocks.len() * (BLOCK + BLOCK_OVERHEAD_BYTES) + self.firsts.capacity()) as u64
     }
 
-    /// What waits for a key.
+    /// The operation that waits for a key.
     #[must_use]
     pub(super) fn find(&self, key: &[u8]) -> Option<Operation<'_>> {
         let block = self.blocks.get(self.block_of(key))?;
@@ -86,7 +87,7 @@ impl Pending {
         Some(block.operation(self.shape, slot))
     }
 
-    /// Makes an operation the one that waits for a key.
+    /// Sets the operation that waits for a key.
     ///
     /// # Panics
     /// When the key or value is not as long as the shape says.
@@ -115,7 +116,7 @@ impl Pending {
         }
     }
 
-    /// The operations from `first` on. Of those from `end` on some are missing.
+    /// The operations from `first` on. Operations from `end` on are incomplete.
     #[must_use]
     pub(super) fn snapshot(&self, first: &[u8], end: Option<&[u8]>) -> Snapshot {
         let from = self.block_of(first);
@@ -133,7 +134,8 @@ impl Pending {
         after.saturating_sub(1)
     }
 
-    /// Splits block `at`, in which a key shall go into `slot`; the slot it goes into now, in what `at` is then.
+    /// Splits block `at`, into which a key is to go at `slot`. Sets `at` to the block of the key after the split;
+    /// returns its slot there.
     fn split(&mut self, at: &mut usize, slot: usize, key: &[u8]) -> usize {
         let (shape, key_bytes) = (self.shape, self.shape.key_bytes);
         let block = Arc::make_mut(&mut self.blocks[*at]);
@@ -156,14 +158,14 @@ impl Pending {
 }
 
 impl Snapshot {
-    /// The key and operation that it stands at; none at the end.
+    /// The current key and operation; none at the end.
     #[must_use]
     pub(super) fn current(&self) -> Option<(&[u8], Operation<'_>)> {
         let block = self.blocks.get(self.block)?;
         Some((block.key(self.shape, self.slot), block.operation(self.shape, self.slot)))
     }
 
-    /// Goes to the next.
+    /// Advances to the next operation.
     pub(super) fn advance(&mut self) {
         self.slot += 1;
         self.skip_empty();
@@ -195,7 +197,7 @@ impl Block {
         if rest[shape.value_bytes] == PUT { Operation::Put(&rest[..shape.value_bytes]) } else { Operation::Delete }
     }
 
-    /// The slot of a key, or that before which it would be.
+    /// The slot of a key, or the slot before which the key would be inserted.
     fn search(&self, shape: Shape, key: &[u8]) -> Result<usize, usize> {
         let slot = partition(self.len(shape), |slot| self.key(shape, slot) < key);
         let is_there = slot < self.len(shape) && self.key(shape, slot).cmp(key) == Ordering::Equal;
@@ -230,7 +232,8 @@ impl Clone for Block {
     }
 }
 
-/// How many of `0..count` come before the first for which `is_before` does not hold; those for which it does come first.
+/// The number of items of `0..count` before the first for which `is_before` does not hold. All items for which the
+/// predicate holds come first.
 pub(super) fn partition(count: usize, mut is_before: impl FnMut(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -248,7 +251,8 @@ const fn slot_bytes(shape: Shape) -> usize {
     shape.entry_bytes() + 1
 }
 
-/// Slots of a block. At least two, so that a block can split; with entries of more than half a page, a block is larger than one.
+/// Slots of a block. At least two, so that a block can split; with entries of more than half a page, a block is larger
+/// than one page.
 const fn slots_max(shape: Shape) -> usize {
     let slots = BLOCK / slot_bytes(shape);
     if slots < 2 { 2 } else { slots }

@@ -1,11 +1,11 @@
 //! The PIO B-tree: Braid itself, a database with one table.
 //!
-//! 1. Its cache and its write buffer together are the budget. The LSMap of the paper is the length that a leaf's pointer
-//!    publishes, which lives in the internal nodes and so in the cache.
-//! 2. Commits have durability `os`: each is in the log, handed to the operating system, when it returns. The other trees log nothing.
-//!
-//! 3. PioMax, speriod and bcnt are those of the paper's evaluation. A round takes sections of the queue, so bcnt binds only where one
-//!    holds more.
+//! 1. The cache and the write buffer together are the budget. The LSMap of the paper is the length in the pointer to a
+//!    leaf; the pointers are in the internal nodes and so in the cache.
+//! 2. Commits have durability `os`: each is in the log, handed to the operating system, when the commit returns. The
+//!    other trees log nothing.
+//! 3. PioMax, speriod and bcnt are those of the paper's evaluation. A round takes sections of the queue, so bcnt binds
+//!    only where one section holds more.
 //!
 //! Left to others: choosing the leaf size and the share of the queue.
 
@@ -26,17 +26,17 @@ const SORT_PERIOD: usize = 5000;
 const ROUND_OPERATIONS: usize = 5000;
 /// The table.
 const TABLE: &str = "pio";
-/// Least of the budget that the cache keeps.
+/// Least bytes of the budget that remain for the cache.
 pub const CACHE_BYTES_MIN: u64 = 64 << 10;
 /// Least bytes of an operation queue.
 pub const QUEUE_BYTES_MIN: u64 = 16 << 10;
 
-/// How a PIO B-tree is made.
+/// The parameters of a PIO B-tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// Pages of a leaf: L.
     pub leaf_pages: u32,
-    /// Bytes of the budget that the operation queue has: O in bytes.
+    /// O in bytes: the budget's share for the operation queue.
     pub queue_bytes: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct Pio {
 }
 
 impl Pio {
-    /// Builds it from sorted entries.
+    /// Builds the database from sorted entries.
     ///
     /// # Errors
     /// When the database cannot be made or written.
@@ -84,7 +84,7 @@ impl Pio {
     }
 }
 
-/// Fills the table with all the memory that makes it fast; the measured one is opened after it.
+/// Fills the table with as much memory as makes the load fast. The measured database is opened afterwards.
 fn load(psync: &Psync, path: &Path, tuning: Tuning, entries: &mut Sorted<'_>) -> Result<()> {
     let options = Database::options().leaf_pages(tuning.leaf_pages).durability(Durability::Os);
     let database = options.open_on(psync.clone(), path)?;
@@ -137,7 +137,7 @@ impl Tree for Pio {
     }
 
     fn memory_bytes(&self) -> u64 {
-        // What it may hold, where it does not say what it holds.
+        // Without statistics, the limit stands in for the memory in use.
         self.database.stats().map_or(self.memory_bytes, |stats| stats.cache.bytes + stats.write_buffer_bytes)
     }
 }

@@ -1,9 +1,9 @@
-//! Which inserted records can be asked for.
+//! The inserted records that can be requested.
 //!
-//! 1. A client takes the next record, inserts it, and acknowledges it when the insert has returned.
-//! 2. Records are acknowledged in any order; the count goes on over those that have no gap before them.
+//! 1. A client takes the next record, inserts the record, and acknowledges the record when the insert has returned.
+//! 2. Records are acknowledged in any order; the count advances over all records without a gap before them.
 //!
-//! Invariant: every record below the count was acknowledged.
+//! Invariant: every record below the count has been acknowledged.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 
 use crate::{Error, Result};
 
-/// Most records that were acknowledged before an earlier one.
+/// Most records that are acknowledged before an earlier one.
 const AHEAD_MAX: usize = 1 << 20;
 
-/// Counts records that are inserted by many clients.
+/// Counts the records that many clients insert.
 #[derive(Debug)]
 pub struct Acknowledged {
     next: AtomicU64,
@@ -24,7 +24,7 @@ pub struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// With `records` there already.
+    /// A count that begins with `records` present records.
     #[must_use]
     pub const fn new(records: u64) -> Self {
         Self { next: AtomicU64::new(records), count: AtomicU64::new(records), ahead: Mutex::new(BTreeSet::new()) }
@@ -35,7 +35,7 @@ impl Acknowledged {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Says that `record`, which was taken, is there.
+    /// Acknowledges that `record`, which was taken, has been inserted.
     ///
     /// # Errors
     /// When an earlier insert does not return while very many later ones do.
@@ -58,7 +58,7 @@ impl Acknowledged {
         Ok(())
     }
 
-    /// Records below this one are there.
+    /// Number of records without a gap: all records below this one are present.
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }

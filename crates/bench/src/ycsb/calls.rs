@@ -1,4 +1,4 @@
-//! What operations of each kind took, and the report of it.
+//! The latencies of operations of each kind, and their report.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,9 +11,9 @@ use crate::slice::{histogram, nanoseconds_since};
 
 /// Latencies in nanoseconds of the operations of one kind.
 pub(crate) struct Calls {
-    /// From when each was due; where nothing says when, from when it began.
+    /// From the due time of each operation; without due times, from its beginning.
     latency: Histogram<u32>,
-    /// From when each began, where that is another time.
+    /// From the beginning of each operation, where operations have due times.
     service: Option<Histogram<u32>>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Kinds {
     kinds: BTreeMap<Kind, Calls>,
     /// Operations that were due when their slice ended, and had not begun.
     pub(crate) overdue: u64,
-    /// Records that scans showed.
+    /// Records returned by scans.
     pub(crate) scanned: u64,
 }
 
@@ -84,54 +84,56 @@ impl Latency {
 /// The operations of one kind.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct KindReport {
-    /// What they did.
+    /// The kind of the operations.
     pub operation: Kind,
-    /// How many.
+    /// Number of operations.
     pub count: u64,
-    /// What they took: with a target rate from when each was due, so that one that is late because of another is not left out; without one,
-    /// from when it began.
+    /// The latencies of the operations. With a target rate they count from the due time of each operation, so that an
+    /// operation delayed by another is not left out; without a target rate, from the beginning of each operation.
     #[serde(flatten)]
     pub latency: Latency,
-    /// What they took from when they began, where there is a target rate.
+    /// The latencies from the beginning of each operation, where there is a target rate.
     pub service: Option<Latency>,
 }
 
-/// When the time of an operation begins.
+/// The moment at which the latency of an operation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LatencyFrom {
-    /// When it was due, at the target rate: corrected for coordinated omission.
+    /// The due time at the target rate: corrected for coordinated omission.
     DueTime,
-    /// When its client began it, right after the one before: a slow operation hides those that would have come meanwhile.
+    /// The moment at which the client began the operation, right after the one before: a slow operation hides those
+    /// that would have come meanwhile.
     ClosedLoop,
 }
 
-/// What the report of a YCSB workload has besides.
+/// Further contents of the report of a YCSB workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct YcsbReport {
     /// Fields of a record.
     pub field_count: usize,
     /// Bytes of a field.
     pub field_length: usize,
-    /// Whether an update writes all fields, and reads nothing, or one field.
+    /// Whether an update writes all fields without reading the record, or reads the record and writes one field.
     pub write_all_fields: bool,
     /// `hashed` or `ordered`.
     pub insert_order: String,
     /// Fewest digits of the number of a key.
     pub zero_padding: usize,
-    /// How the records that are asked for are distributed. Null for a load.
+    /// The distribution of the requested records. Null for a load.
     pub request_distribution: Option<String>,
-    /// Operations per second that were asked for, of all threads together.
+    /// The target rate in operations per second, of all threads together.
     pub target_ops_per_second: Option<f64>,
-    /// Where latencies begin. Null for a load.
+    /// The moment at which latencies begin. Null for a load.
     pub latency_from: Option<LatencyFrom>,
-    /// Operations that were due when their slice ended, and had not begun: more than a few where the target is beyond what can be done.
+    /// Operations that were due when their slice ended, and had not begun: more than a few where the target is beyond
+    /// the capacity of the store.
     pub overdue: u64,
-    /// Records that scans showed, and that were checked.
+    /// Records that scans returned, all of them checked.
     pub records_scanned: u64,
     /// Records in the table at the end.
     pub records_at_end: u64,
-    /// What was done, by kind. Empty for a load, where all operations are inserts.
+    /// The operations by kind. Empty for a load, where all operations are inserts.
     pub operations: Vec<KindReport>,
 }
 

@@ -1,9 +1,10 @@
-//! What the client threads of a workload do.
+//! The client threads of a workload.
 //!
-//! 1. A load inserts records one after another, from one counter, so that what there is has no gap, also where it was stopped.
-//! 2. In a mix each client draws the kind of an operation and the record from random numbers of their own: how many operations of each kind there are
-//!    depends on the seed alone where their number is given.
-//! 3. Every value that is read is checked, those of scans too. A record that was acknowledged and is not there is an error.
+//! 1. A load inserts records one after another, from one counter, so that the present records have no gap, even after a
+//!    stopped load.
+//! 2. In a mix each client draws the kind of an operation and the record from separate random numbers. So if the number
+//!    of operations is given, the number of operations of each kind depends on the seed alone.
+//! 3. Every value that is read is checked, those of scans too. A missing record that was acknowledged is an error.
 //!
 //! Left to others: slices, limits and the report (`run`).
 
@@ -38,12 +39,12 @@ pub(crate) struct Clients<'a> {
     /// Records when the workload began.
     records: u64,
     acknowledged: Acknowledged,
-    /// Counts slices, so that each draws other numbers.
+    /// Counts slices, so that each slice draws other numbers.
     slices: AtomicU64,
 }
 
 impl<'a> Clients<'a> {
-    /// With `records` in the table.
+    /// Clients of a table with `records` records.
     pub(crate) fn new(database: &'a Database, table: &'a Table, config: &'a Config, records: u64) -> Self {
         let acknowledged = Acknowledged::new(records);
         let shape = config.ycsb.shape;
@@ -68,7 +69,7 @@ impl<'a> Clients<'a> {
         SmallRng::seed_from_u64(keys::mix(self.config.seed ^ keys::mix(slice << 18 | (thread as u64) << 2 | purpose)))
     }
 
-    /// Inserts until there are as many records as there are to be.
+    /// Inserts until the table has the configured number of records.
     fn load(&self, thread: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         let mut random = self.random(thread, 0);
         let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -102,7 +103,7 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    /// Reads every `step`th record back and says how many that were; one that is missing or wrong is an error.
+    /// Reads every `step`th record back and returns how many that were; a missing or wrong record is an error.
     pub(crate) fn read_back(&self, step: u64) -> Result<u64> {
         let step = usize::try_from(step).unwrap_or(usize::MAX);
         let mut indexes = (0..self.acknowledged.count()).step_by(step).peekable();
@@ -126,7 +127,7 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// What the report has besides, with `tally` of all slices.
+    /// The further contents of the report, with `tally` of all slices.
     pub(crate) fn report(&self, tally: &Tally) -> YcsbReport {
         let settings = &self.config.ycsb;
         let core = if let Workload::Ycsb(core) = self.config.workload { Some(core) } else { None };
@@ -156,10 +157,10 @@ fn key(shape: &Shape, index: u64) -> Vec<u8> {
     key
 }
 
-/// How many records the table has, or none where it has none.
+/// Number of records in the table, or none in an empty table.
 ///
 /// # Errors
-/// When it holds something else, or records of another shape, or cannot be read.
+/// When the table holds anything else, or records of another shape, or cannot be read.
 pub(crate) fn existing_records(table: &Table, shape: &Shape) -> Result<Option<u64>> {
     let Some(first) = table.iter().next() else { return Ok(None) };
     let foreign = || Error::ForeignTable { table: TABLE.into(), made_with: made_with(shape) };
@@ -168,7 +169,7 @@ pub(crate) fn existing_records(table: &Table, shape: &Shape) -> Result<Option<u6
     if !shape.is_right(shape.number(0), &value) {
         return Err(foreign());
     }
-    // Records have no gap, so their end is found by halving.
+    // Records have no gap, so their end is found by bisection.
     let is_there = |index: u64| Ok::<_, Error>(table.get(key(shape, index))?.is_some());
     let mut there = 0;
     let mut beyond = 1;
@@ -204,7 +205,7 @@ struct Client<'a> {
     clients: &'a Clients<'a>,
     core: Core,
     requests: Requests,
-    /// Operations to do, where that is given.
+    /// Operations to do, if their number is given.
     operations: u64,
     pace: Option<Pace>,
     /// Chooses the kind of each operation, and nothing else.
@@ -218,7 +219,7 @@ impl<'a> Client<'a> {
     fn new(clients: &'a Clients<'a>, core: Core, thread: usize, shared: &Shared<'_>) -> Self {
         let Config { threads, ycsb, .. } = clients.config;
         let share = shared.total().map(|total| keys::share(total, thread, *threads));
-        // As many operations as records where only the time is given.
+        // Where only the time is given, as many operations as records are expected.
         let expected = ycsb.operations.unwrap_or(clients.records);
         Self {
             clients,

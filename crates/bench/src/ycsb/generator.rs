@@ -1,25 +1,28 @@
-//! Which record an operation asks for.
+//! The choice of the record that an operation requests.
 //!
-//! 1. [`Zipfian`] draws as Gray et al. do ("Quickly generating billion-record synthetic databases", SIGMOD 1994): the first two items exactly, the rest by
-//!    a closed form that comes close. The sum it needs, zeta, grows by a term for each item that is added.
-//! 2. [`Requests`] makes records of it: scattered by a hash over all records, from the first on, or from the newest back.
+//! 1. [`Zipfian`] draws as Gray et al. do ("Quickly generating billion-record synthetic databases", SIGMOD 1994): the
+//!    first two items exactly, the rest by a close approximation in closed form. The normalising sum, zeta, grows by a
+//!    term for each item that is added.
+//! 2. [`Requests`] maps items to records: scattered by a hash over all records, from the first on, or from the newest
+//!    back.
 //!
-//! Invariant: a record that is asked for is below the number of acknowledged ones.
+//! Invariant: a requested record is below the number of acknowledged records.
 
 use rand::Rng;
 
 use super::record::fnv_hash;
 use super::{Core, Distribution};
 
-/// Of YCSB: how skewed popularity is.
+/// The skew of popularity, as in YCSB.
 const THETA: f64 = 0.99;
 /// Items that are scattered over the records: so many that popularity does not depend on the number of records.
 const SCATTERED_ITEMS: u64 = 10_000_000_000;
 /// Terms of zeta that are added one by one before a closed form is exact to the last digits.
 const ZETA_TERMS: u64 = 1000;
-/// Inserts that are expected, for each that will come on average: scattering does not change with the number of records, so it reckons with more.
+/// Inserts that are expected for each insert that will come on average. The expectation is generous, because scattering
+/// does not change with the number of records.
 const EXPECTED_INSERTS: f64 = 2.0;
-/// Most draws until one is a record that is there.
+/// Most draws until one is a present record.
 const DRAWS_MAX: usize = 1000;
 
 /// The sum of `1 / i^THETA` over the first `items`.
@@ -46,10 +49,10 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Of items below `items`.
+    /// Draws from the items below `items`.
     ///
     /// # Panics
-    /// When there are none.
+    /// When `items` is 0.
     #[must_use]
     pub fn new(items: u64) -> Self {
         assert!(items > 0, "something can be drawn");
@@ -57,7 +60,7 @@ impl Zipfian {
         Self { items, zeta, eta: eta(items, zeta) }
     }
 
-    /// Adds items until there are so many.
+    /// Adds items up to `items`.
     pub fn grow(&mut self, items: u64) {
         if items <= self.items {
             return;
@@ -67,12 +70,12 @@ impl Zipfian {
         self.eta = eta(items, self.zeta);
     }
 
-    /// One of them.
+    /// Draws one item.
     pub fn draw(&self, random: &mut impl Rng) -> u64 {
         self.item(random.random())
     }
 
-    /// The item that a number below 1 stands for.
+    /// The item that corresponds to a number below 1.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to the number of items")]
     fn item(&self, number: f64) -> u64 {
         let scaled = number * self.zeta;
@@ -87,12 +90,12 @@ impl Zipfian {
     }
 }
 
-/// What makes the closed form meet the second item's end and the last item's.
+/// The parameter with which the closed form meets the end of the second item and of the last item.
 fn eta(items: u64, zeta_items: f64) -> f64 {
     (1.0 - (2.0 / items as f64).powf(1.0 - THETA)) / (1.0 - zeta(2) / zeta_items)
 }
 
-/// Draws the records to ask for.
+/// Draws the records to request.
 #[derive(Clone, Debug)]
 pub struct Requests {
     from: From,
@@ -107,7 +110,7 @@ enum From {
 }
 
 impl Requests {
-    /// In a run of `core` that begins with `records`, of which there is at least one, and does `operations`.
+    /// Requests of a run of `core` that begins with `records`, at least one, and does `operations`.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a number of operations")]
     pub fn new(distribution: Distribution, core: Core, records: u64, operations: u64) -> Self {
@@ -115,7 +118,7 @@ impl Requests {
             Distribution::Uniform => From::Uniform { records },
             Distribution::Zipfian => {
                 let inserts = (operations as f64 * core.insert_share() * EXPECTED_INSERTS) as u64;
-                // One more than there will be, as in YCSB: the same records are popular there.
+                // One more than expected, as in YCSB, so that the same records are popular as there.
                 let space = records.saturating_add(inserts).saturating_add(1);
                 From::Scattered { popular: Zipfian::new(SCATTERED_ITEMS), space }
             }
@@ -125,7 +128,8 @@ impl Requests {
         Self { from }
     }
 
-    /// A record below `acknowledged`, which never falls, nor is below the records of the beginning.
+    /// Draws a record below `acknowledged`. `acknowledged` never falls, and is at least the number of records at the
+    /// beginning.
     pub fn next(&mut self, acknowledged: u64, random: &mut impl Rng) -> u64 {
         match &mut self.from {
             From::Uniform { records } => random.random_range(0..*records),
@@ -171,7 +175,7 @@ mod tests {
 
     #[test]
     fn zeta_is_that_of_ycsb() {
-        // The constant that YCSB has for as many items was added up in 64-bit floats, ten billion times.
+        // YCSB's constant for as many items was added up in 64-bit floats, ten billion times.
         assert!((zeta(SCATTERED_ITEMS) - 26.469_028_201_783_02).abs() < 1e-6, "{}", zeta(SCATTERED_ITEMS));
         let sum = |items: u64| (1..=items).map(|item| 1.0 / (item as f64).powf(THETA)).sum::<f64>();
         for items in [1, 2, 999, 1000, 1001, 1002, 50_000] {
@@ -195,7 +199,7 @@ mod tests {
         let items = 1000;
         let zipfian = Zipfian::new(items);
         let ends = [0, 1, 2, 5, 20, 100, 400, items];
-        // Exact for the first two; then what the closed form gives, turned around.
+        // Exact for the first two; for the others the inverse of the closed form.
         let below = |item: u64| match item {
             0 => 0.0,
             1 => 1.0 / zipfian.zeta,
@@ -257,7 +261,7 @@ mod tests {
         // Items 0 and 1 of ten billion; 1001 is the space.
         let hottest = [0, 1].map(|item| usize::try_from(fnv_hash(item) % 1001).expect("small"));
         assert_eq!(by_count[..2], hottest);
-        // Each has its own share, and what falls on it of the many items behind.
+        // Each has its own share, and its part of the many less popular items.
         for (record, term) in hottest.into_iter().zip([1.0, 0.5_f64.powf(THETA)]) {
             let (share, own) = (counts[record] as f64 / DRAWS as f64, term / zeta(SCATTERED_ITEMS));
             assert!((own..own + 0.005).contains(&share), "record {record}: {share} where its own is {own}");
@@ -274,7 +278,7 @@ mod tests {
             assert!(newest < acknowledged);
         }
         assert!(newest >= 190, "{newest}");
-        // Where nearly all that is expected is not there, it ends all the same.
+        // Where nearly all expected records are missing, the draws end all the same.
         let mut requests = Requests::new(Distribution::Zipfian, Core::E, 1, u64::MAX);
         assert_eq!(requests.next(1, &mut random), 0);
     }

@@ -1,22 +1,25 @@
-//! When the operations of a client are due, at a target rate.
+//! The due times of a client's operations, at a target rate.
 //!
-//! 1. Operation `i` of a client is due so many ticks after the beginning; clients are spread over the tick.
-//! 2. A client sleeps until then. One that is late goes on at once, and the time of its operation began when it was due.
+//! 1. Operation `i` of a client is due `i` ticks and the client's offset after the beginning; clients are spread over
+//!    the tick.
+//! 2. A client sleeps until the due time. A late client goes on at once, and the latency of its operation counts from
+//!    the due time.
 //!
-//! The times do not depend on how long operations take, so a stall shows in every operation that was due during it.
+//! The due times do not depend on the duration of operations, so a stall shows in every operation that was due during
+//! the stall.
 
 use std::time::{Duration, Instant};
 
-/// The times of one client's operations.
+/// The due times of one client's operations.
 pub(crate) struct Pace {
     begin: Instant,
     tick_seconds: f64,
-    /// Where in the tick this client is, from 0 to 1.
+    /// The client's offset in the tick, from 0 to 1.
     offset: f64,
 }
 
 impl Pace {
-    /// Of client `thread` of `threads`, which together do `target` operations per second.
+    /// The pace of client `thread` of `threads`, which together do `target` operations per second.
     pub(crate) fn new(begin: Instant, target: f64, thread: usize, threads: usize) -> Self {
         Self { begin, tick_seconds: threads as f64 / target, offset: thread as f64 / threads as f64 }
     }
@@ -25,7 +28,7 @@ impl Pace {
     pub(crate) fn due(&self, operation: u64) -> Instant {
         let seconds = (operation as f64 + self.offset) * self.tick_seconds;
         let after = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
-        // What is due after the end of time is never due; a day is beyond any slice.
+        // A due time that overflows the clock is replaced by a day after the beginning, which is beyond any slice.
         self.begin.checked_add(after).unwrap_or_else(|| self.begin + Duration::from_secs(86_400))
     }
 

@@ -1,10 +1,12 @@
 //! Keys and values of records.
 //!
-//! 1. The key of record `i` is `user` and a number in decimal, with zeros before it up to a width: `i`, or the FNV-1a hash of `i`.
-//! 2. The value is the fields, one after another, all of one length. A field is a value of [`values`] that belongs to the record's
-//!    number and the field's: it begins with the nonce of the write that made it, and every byte behind follows from that.
-//! 3. The last 8 bytes of the last field are combined with a *seal* of the nonces of all fields, so that fields of two writes of a record, each right by
-//!    itself, do not make a right record. Where fields are too short for nonces there is nothing to seal.
+//! 1. The key of record `i` is `user` and a number in decimal, with zeros before the number up to a width. The number
+//!    is `i`, or the FNV-1a hash of `i`.
+//! 2. The value is the fields, one after another, all of one length. A field is a value of [`values`] that belongs to
+//!    the record's number and the field's: the field begins with the nonce of its write, and every byte behind follows
+//!    from record, field and nonce.
+//! 3. The last 8 bytes of the last field are combined with a *seal* of the nonces of all fields. So fields of two
+//!    writes of a record, each right by itself, do not make a right record. Fields too short for nonces have no seal.
 
 use rand::Rng;
 
@@ -12,7 +14,7 @@ use super::InsertOrder;
 use crate::keys::mix;
 use crate::{Config, values};
 
-/// What every key begins with.
+/// The prefix of every key.
 const PREFIX: &[u8] = b"user";
 /// Bytes of a nonce, and of the seal.
 const WORD: usize = 8;
@@ -21,7 +23,7 @@ const NONCED_MIN: usize = 16;
 /// Digits of the longest number.
 const DIGITS_MAX: usize = 19;
 
-/// The 64-bit FNV-1a hash of the bytes of `value`, least first; its absolute value as a signed number, as in YCSB.
+/// The absolute value, as a signed number, of the 64-bit FNV-1a hash of the bytes of `value`, least first; as in YCSB.
 #[must_use]
 pub const fn fnv_hash(value: u64) -> u64 {
     let bytes = value.to_le_bytes();
@@ -34,14 +36,14 @@ pub const fn fnv_hash(value: u64) -> u64 {
     hash.cast_signed().unsigned_abs()
 }
 
-/// How records look.
+/// The shape of the keys and values of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Fields of a record.
     pub field_count: usize,
     /// Bytes of a field.
     pub field_length: usize,
-    /// What the number of a key is.
+    /// The number of a key: the index of its record, or the hash of the index.
     pub insert_order: InsertOrder,
     /// Fewest digits of the number of a key.
     pub zero_padding: usize,
@@ -81,7 +83,7 @@ impl Shape {
         }
     }
 
-    /// The key with that number, into `key`.
+    /// Writes the key with that number into `key`.
     pub fn write_key(&self, number: u64, key: &mut Vec<u8>) {
         let width = self.zero_padding;
         key.clear();
@@ -89,7 +91,7 @@ impl Shape {
         key.extend_from_slice(format!("{number:0width$}").as_bytes());
     }
 
-    /// The number of a key, or none when [`Self::write_key`] does not make that key of any.
+    /// The number of a key, or none for a key that [`Self::write_key`] does not make of any number.
     #[must_use]
     pub fn number_of(&self, key: &[u8]) -> Option<u64> {
         let digits = key.strip_prefix(PREFIX)?;
@@ -102,7 +104,7 @@ impl Shape {
         str::from_utf8(digits).ok()?.parse().ok()
     }
 
-    /// A new value of the record with that number, into `value`.
+    /// Writes a new value of the record with that number into `value`.
     pub fn write_value(&self, number: u64, random: &mut impl Rng, value: &mut Vec<u8>) {
         value.clear();
         value.resize(self.value_bytes(), 0);
@@ -112,7 +114,7 @@ impl Shape {
         self.toggle_seal(value);
     }
 
-    /// Writes one field of a right value anew.
+    /// Rewrites one field of a right value, with a new nonce.
     pub fn write_field(&self, number: u64, field: usize, nonce: u64, value: &mut [u8]) {
         self.toggle_seal(value);
         let bytes = &mut value[field * self.field_length..][..self.field_length];
@@ -120,7 +122,7 @@ impl Shape {
         self.toggle_seal(value);
     }
 
-    /// Whether `value` is one of the record with that number. Every byte is compared.
+    /// Whether `value` is a right value of the record with that number. Every byte is compared.
     #[must_use]
     pub fn is_right(&self, number: u64, value: &[u8]) -> bool {
         if value.len() != self.value_bytes() {
@@ -143,7 +145,7 @@ impl Shape {
         self.field_count > 1 && self.field_length >= NONCED_MIN
     }
 
-    /// Puts the seal on a value, or takes it off.
+    /// Adds the seal to a value, or removes the seal.
     fn toggle_seal(&self, value: &mut [u8]) {
         if self.is_sealed() {
             let seal = self.seal(value);
@@ -156,10 +158,10 @@ impl Shape {
         nonces.enumerate().fold(0, |seal, (field, nonce)| seal ^ mix(identity(u64::from_le_bytes(*nonce), field)))
     }
 
-    /// Refuses what is out of its limits.
+    /// Refuses parameters outside their limits.
     ///
     /// # Errors
-    /// Names what, its value and its limit.
+    /// Names the parameter, its value and its limit.
     pub fn check(&self) -> crate::Result<()> {
         Config::within("field count", self.field_count as u64, 1, Self::FIELDS_MAX as u64)?;
         Config::within("field length", self.field_length as u64, 1, braid::VALUE_BYTES_MAX)?;
@@ -168,12 +170,12 @@ impl Shape {
     }
 }
 
-/// Tells a field from every other of its record, and from the same field of every other record.
+/// A number that distinguishes a field from every other of its record, and from the same field of every other record.
 const fn identity(number: u64, field: usize) -> u64 {
     number ^ mix(field as u64)
 }
 
-/// Combines the last 8 bytes with `seal`; once more takes it away.
+/// Combines the last 8 bytes with `seal`; a second call with the same seal restores them.
 fn combine(value: &mut [u8], seal: u64) {
     if let Some(last) = value.last_chunk_mut::<WORD>() {
         *last = (u64::from_le_bytes(*last) ^ seal).to_le_bytes();

@@ -11,7 +11,8 @@ use psync::sim::SimDisk;
 
 use crate::model::*;
 
-/// Nodes that a get of each of the keys visits, which are the same for all: no leaf is deeper than others, or found by a detour.
+/// Nodes that a get of each of the keys visits, which are the same for all: no leaf is deeper than others, or found by
+/// a detour.
 fn visits(shape: Shape, pager: &Pager, tree: &dyn Tree, numbers: impl Iterator<Item = u16>) -> u64 {
     let visited = || pager.counters().hits + pager.counters().reads;
     let (mut each, mut found) = (None, Vec::new());
@@ -204,7 +205,8 @@ fn the_node_size_follows_the_device_and_the_workload() {
     // With room for all inner nodes a smaller node is read as often, in less time.
     let flat = profile([80.0, 82.0, 84.0, 88.0, 96.0]);
     assert_eq!(node_bytes_by_cost(&flat, SHAPES[0], 1 << 22, 16 << 20, 0.5), 4096);
-    // Loaded, so 15/16 full: inner nodes of 4 KiB, with 240 entries each, would take 72 MiB, those of 8 KiB 36, those of 16 KiB 18 of the 28 MiB: then
+    // Loaded, so 15/16 full: inner nodes of 4 KiB, with 240 entries each, would take 72 MiB, those of 8 KiB 36, those
+    // of 16 KiB 18 of the 28 MiB: then
     // one read is all.
     assert_eq!(node_bytes_by_cost(&flat, SHAPES[0], 1 << 30, 28 << 20, 0.0), 16384);
 }

@@ -10,7 +10,8 @@ use psync::sim::SimDisk;
 pub(crate) const SHAPES: [Shape; 3] = [
     Shape { key_bytes: 8, value_bytes: 8 },
     Shape { key_bytes: 16, value_bytes: 100 },
-    // Leaves of three or four entries, inner nodes of four or five children: every few operations split or merge something.
+    // Leaves of three or four entries, inner nodes of four or five children: every few operations split or merge
+    // something.
     Shape { key_bytes: 700, value_bytes: 200 },
 ];
 

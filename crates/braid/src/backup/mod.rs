@@ -136,7 +136,8 @@ impl Database {
     /// ```
     /// # fn main() -> braid::Result<()> {
     /// # let home = tempfile::tempdir().expect("a directory");
-    /// # let (path, backups, elsewhere) = (home.path().join("data"), home.path().join("backups"), home.path().join("again"));
+    /// # let (path, backups) = (home.path().join("data"), home.path().join("backups"));
+    /// # let elsewhere = home.path().join("again");
     /// use std::ops::ControlFlow;
     ///
     /// use braid::{BackupKind, Database, Options, Structure};

@@ -1,4 +1,5 @@
-//! What a backup holds is what its database held at its seq, whatever goes on meanwhile; and one that is not whole is never taken for whole.
+//! What a backup holds is what its database held at its seq, whatever goes on meanwhile; and one that is not whole is
+//! never taken for whole.
 
 #[macro_use]
 #[path = "../common/structures.rs"]

@@ -99,7 +99,8 @@ fn every_kind_of_change_is_told() {
     assert_eq!(told(&db, 0), expected);
     assert_eq!(told(&db, 3), expected[3..]);
     assert!(told(&db, 7).is_empty());
-    // The same after a checkpoint, that frees the pages of the table that is gone, in another life, and for who only reads.
+    // The same after a checkpoint, that frees the pages of the table that is gone, in another life, and for who only
+    // reads.
     db.checkpoint().expect("a checkpoint");
     assert_eq!(told(&db, 0), expected);
     drop(table);

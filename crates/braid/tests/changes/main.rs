@@ -1,4 +1,5 @@
-//! The change feed: what it shows leads another database through the same states, over checkpoints, crashes and reopenings; what is not kept
+//! The change feed: what it shows leads another database through the same states, over checkpoints, crashes and
+//! reopenings; what is not kept
 //! is told; and it keeps up with writers.
 
 #[macro_use]

@@ -1,10 +1,14 @@
 //! Random transactions on a simulated disk, and a follower that has to go through every state that they left.
 //!
-//! 1. A seed decides everything. After each change the model notes the seq that became visible, and what all tables hold then.
-//! 2. A follower catches up now and then, a few changes at a time, with a feed that stays open or a new one. At each seq it has to
+//! 1. A seed decides everything. After each change the model notes the seq that became visible, and what all tables
+//!    hold then.
+//! 2. A follower catches up now and then, a few changes at a time, with a feed that stays open or a new one. At each
+//!    seq it has to
 //!    hold exactly what the model noted.
-//! 3. It may be told that what it lacks is not kept, if the statistics say so as well; then it begins anew with what is there.
-//! 4. After a power cut the model learns whether the change that was under way is there. A follower that saw only durable commits goes on.
+//! 3. It may be told that what it lacks is not kept, if the statistics say so as well; then it begins anew with what is
+//!    there.
+//! 4. After a power cut the model learns whether the change that was under way is there. A follower that saw only
+//!    durable commits goes on.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -356,7 +360,8 @@ impl World {
         if self.follower.seq.0 > visible { self.copy() } else { Ok(()) }
     }
 
-    /// The database holds what the newest state says. What only a crash decides is learnt from it: the number of a table, and whether a
+    /// The database holds what the newest state says. What only a crash decides is learnt from it: the number of a
+    /// table, and whether a
     /// load that got its seq brought something.
     fn check(&mut self, db: &Database) -> Outcome<()> {
         let mut found = Tables::new();

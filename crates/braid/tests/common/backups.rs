@@ -20,7 +20,8 @@ impl Backups {
         Self { clock, point: None, stream: Vec::new() }
     }
 
-    /// Takes a backup that continues the chain, or a full one where the log does not reach back; false when the power went.
+    /// Takes a backup that continues the chain, or a full one where the log does not reach back; false when the power
+    /// went.
     pub(crate) fn take(&mut self, db: &Database, is_crashed: impl Fn() -> bool) -> Outcome<bool> {
         match self.write(db) {
             Ok(()) => Ok(true),

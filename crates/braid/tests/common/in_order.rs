@@ -1,8 +1,10 @@
 //! A table that is filled in order on a simulated disk that loses power at random.
 //!
-//! 1. A seed decides everything, as in the other simulated crashes. Keys rise, or fall, or rise below a few prefixes; now and then a commit overwrites
+//! 1. A seed decides everything, as in the other simulated crashes. Keys rise, or fall, or rise below a few prefixes;
+//!    now and then a commit overwrites
 //!    an old key, or deletes one, so that a queue whose keys rose gets one that does not.
-//! 2. Commit number `n` is a function of the seed and `n`. What is found after a crash must be what the first so many commits make, and no fewer than were
+//! 2. Commit number `n` is a function of the seed and `n`. What is found after a crash must be what the first so many
+//!    commits make, and no fewer than were
 //!    acknowledged as durable.
 //! 3. While it is filled, lookups and ranges in both directions are compared with the model.
 //! 4. Some seeds write so much in a round that the data file grows by room that is only reserved.
@@ -99,7 +101,8 @@ impl Fill {
 /// Runs a seed; the error says what was lost or wrong.
 pub(crate) fn run(seed: u64) -> Result<(), String> {
     let (fill, disk, mut random) = (Fill::new(seed), SimDisk::new(seed), StdRng::seed_from_u64(seed));
-    // The first `made` commits are there; as many as `durable` have to be after a crash, and after a kill as many as `written`.
+    // The first `made` commits are there; as many as `durable` have to be after a crash, and after a kill as many as
+    // `written`.
     let (mut made, mut kept, mut content) = (0, 0..0, Content::new());
     for life in 0..LIVES {
         let is_last = life + 1 == LIVES;

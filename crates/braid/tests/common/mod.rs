@@ -2,13 +2,17 @@
 //!
 //! 1. A seed decides everything: options, operations, where the power goes, what survives. The database runs without
 //!    background threads, so a seed repeats exactly.
-//! 2. Every commit also writes its number to both tables. What is found after a crash must be the state behind some commit, one
+//! 2. Every commit also writes its number to both tables. What is found after a crash must be the state behind some
+//!    commit, one
 //!    and the same in both tables, not below the newest commit that was acknowledged as durable.
-//!    Values expire, by a clock that only the seed moves. It may be set back while the database is closed: then what is found is that state as of a time at
+//!    Values expire, by a clock that only the seed moves. It may be set back while the database is closed: then what is
+//!    found is that state as of a time at
 //!    which it was there, and not before anything durable.
-//!    Half of the commits are transactions; some tables retain states and go back to them ([`retained`]); a snapshot may be held over rounds and compactions, and a chain of backups grows over all lives.
+//!    Half of the commits are transactions; some tables retain states and go back to them ([`retained`]); a snapshot
+//!    may be held over rounds and compactions, and a chain of backups grows over all lives.
 //! 3. Between crashes reads are compared with the model; a crash also strikes while the database opens.
-//! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then an
+//! 4. Some seeds damage the data file as a crash never does: flipped bits, a write that was acknowledged and lost. Then
+//!    an
 //!    error that says so is right, and a wrong answer is not.
 
 pub(crate) mod backups;

@@ -1,9 +1,12 @@
 //! States that a table retains, and going back to them.
 //!
-//! 1. Some append tables retain states. After each step those that are new are told apart by the counter that they hold, and what they must hold is kept by
+//! 1. Some append tables retain states. After each step those that are new are told apart by the counter that they
+//!    hold, and what they must hold is kept by
 //!    their seq: all listed by then are durable.
-//! 2. After a crash none of these is missing but the oldest, for newer ones, or where a rollback had left one too many; those that a checkpoint made whose end was not seen are behind one of the last commits. Each is read in full.
-//! 3. A rollback is as durable as a commit that syncs; a crash in the middle leaves what there was before, or what there is after it.
+//! 2. After a crash none of these is missing but the oldest, for newer ones, or where a rollback had left one too many;
+//!    those that a checkpoint made whose end was not seen are behind one of the last commits. Each is read in full.
+//! 3. A rollback is as durable as a commit that syncs; a crash in the middle leaves what there was before, or what
+//!    there is after it.
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
@@ -68,7 +71,8 @@ fn in_words(table: &Table, header: &CommitHeader, problem: &str) -> String {
 }
 
 impl World {
-    /// Learns what states are new, each behind one of the last commits, and forgets those that are gone; or nothing, where the power went meanwhile.
+    /// Learns what states are new, each behind one of the last commits, and forgets those that are gone; or nothing,
+    /// where the power went meanwhile.
     pub(super) fn note_retained(&mut self, tables: &[Table; 2]) -> Outcome<()> {
         let mut retained = Retained::default();
         for (which, table) in tables.iter().enumerate() {

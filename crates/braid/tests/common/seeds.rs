@@ -4,7 +4,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a whole number"))
 }
 
-/// Runs `test` for as many seeds as the environment asks for: `{prefix}_SEED` is one seed, `{prefix}_SEEDS` says how many, from
+/// Runs `test` for as many seeds as the environment asks for: `{prefix}_SEED` is one seed, `{prefix}_SEEDS` says how
+/// many, from
 /// `{prefix}_FIRST` on. Panics if one fails, and says how to repeat it.
 pub(crate) fn run_all(prefix: &str, target: &str, usual: u64, test: impl Fn(u64) -> Result<(), String>) {
     let (first, count) = match number(&format!("{prefix}_SEED")) {

@@ -1,8 +1,10 @@
 //! Walks over a table in which many keys are deleted, against a model.
 //!
-//! 1. A seed decides everything. Jobs are pushed behind all others and taken from the front; keys anywhere are put, deleted and let expire, some by ranges; what waits
+//! 1. A seed decides everything. Jobs are pushed behind all others and taken from the front; keys anywhere are put,
+//!    deleted and let expire, some by ranges; what waits
 //!    is applied now and then.
-//! 2. Meanwhile ranges in both directions, that begin anywhere, show what the model has, now and in snapshots: most begin where others began, so that what one passed over
+//! 2. Meanwhile ranges in both directions, that begin anywhere, show what the model has, now and in snapshots: most
+//!    begin where others began, so that what one passed over
 //!    is passed over by the next.
 
 use std::{collections::BTreeMap, ops::Bound, path::Path, time::Duration};

@@ -1,7 +1,10 @@
-//! docs/format.md is true: a database is made, and every byte of it is decoded with nothing but the tables of the document.
+//! docs/format.md is true: a database is made, and every byte of it is decoded with nothing but the tables of the
+//! document.
 //!
-//! 1. [`made`] makes a database on a simulated disk, with everything in it that has a table in the document, and takes its files.
-//! 2. [`check`] decodes them from the superblock down to keys, values and documents, and holds what it finds against what was written.
+//! 1. [`made`] makes a database on a simulated disk, with everything in it that has a table in the document, and takes
+//!    its files.
+//! 2. [`check`] decodes them from the superblock down to keys, values and documents, and holds what it finds against
+//!    what was written.
 //! 3. The document is then made wrong, one row at a time, and the check has to notice.
 
 mod backup;
@@ -83,7 +86,8 @@ fn fields_in_the_wrong_order_are_noticed() {
             }
         }
     }
-    // Fields that have the same value: types and versions are 1, and the positions are the end of the log when nobody commits while a
+    // Fields that have the same value: types and versions are 1, and the positions are the end of the log when nobody
+    // commits while a
     // checkpoint is written.
     let alike = [
         "checkpoint image: log start before flush ends below",

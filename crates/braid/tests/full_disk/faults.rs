@@ -1,8 +1,11 @@
 //! Every single operation of a small run fails once: with a full disk, and with an error of the device.
 //!
-//! 1. The run is the same each time: it creates the database, commits with each durability, in leaves and documents, in batches and
-//!    transactions, deletes ranges, holds a snapshot meanwhile, drains, checkpoints, drops a table, closes and opens. Operation `n` of the disk fails, for every `n` there is.
-//! 2. After the failure the database works on, or it only reads and every write says why, naming what the system said. It works on
+//! 1. The run is the same each time: it creates the database, commits with each durability, in leaves and documents, in
+//!    batches and
+//!    transactions, deletes ranges, holds a snapshot meanwhile, drains, checkpoints, drops a table, closes and opens.
+//!    Operation `n` of the disk fails, for every `n` there is.
+//! 2. After the failure the database works on, or it only reads and every write says why, naming what the system said.
+//!    It works on
 //!    where all that failed was to make a file longer.
 //! 3. Afterwards it is opened again, at once or after a power cut: it is behind one of the commits made, not below the
 //!    last one that was acknowledged as durable; and so it is after one more power cut.

@@ -1,4 +1,5 @@
-//! A full disk refuses commits and does nothing else: what is there stays, deletes go on, and with room again so do puts.
+//! A full disk refuses commits and does nothing else: what is there stays, deletes go on, and with room again so do
+//! puts.
 
 #[macro_use]
 #[path = "../common/structures.rs"]

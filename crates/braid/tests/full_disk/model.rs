@@ -100,7 +100,8 @@ impl Model {
         }
     }
 
-    /// Writes the changes as one batch, or every other time in a transaction that has read a range, and takes them over if that succeeds.
+    /// Writes the changes as one batch, or every other time in a transaction that has read a range, and takes them over
+    /// if that succeeds.
     pub(crate) fn write(&mut self, db: &Database, changes: &[Change], durability: Durability) -> braid::Result<()> {
         let tables = self.open(db)?;
         if self.number % 2 == 1 {
@@ -149,7 +150,8 @@ impl Model {
         transaction.commit().map(drop)
     }
 
-    /// Compares everything, by scan and by key, has the database verify itself, and sees that no document is taken for dead that a key
+    /// Compares everything, by scan and by key, has the database verify itself, and sees that no document is taken for
+    /// dead that a key
     /// leads to.
     pub(crate) fn check(&self, db: &Database) {
         let tables = self.open(db).expect("the tables open");

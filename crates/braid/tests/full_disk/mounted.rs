@@ -1,4 +1,5 @@
-//! The same on a file system of the machine: an ext4 of 64 MiB in a file, mounted by the test. Skipped, with the reason, where that
+//! The same on a file system of the machine: an ext4 of 64 MiB in a file, mounted by the test. Skipped, with the
+//! reason, where that
 //! cannot be had.
 
 use std::fs;

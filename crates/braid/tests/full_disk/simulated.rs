@@ -135,7 +135,8 @@ fn run_with_ranges(structure: Structure, capacity: u64, value_bytes: usize) {
     world.model.check(&world.db);
 }
 
-/// Fills a disk with what then expires, and nobody deletes anything; then the same disk, but what comes last, and waits for space, stays.
+/// Fills a disk with what then expires, and nobody deletes anything; then the same disk, but what comes last, and waits
+/// for space, stays.
 fn run_with_expiry(structure: Structure, capacity: u64, value_bytes: usize) {
     let mut world = World::new(structure, capacity, value_bytes);
     world.model.lifetime = Some(MINUTE);
@@ -200,7 +201,8 @@ fn run(structure: Structure, capacity: u64, value_bytes: usize) {
     world.db.clone().close().ok();
 }
 
-/// Disks and values are those of B-trees. Tries keep more room, and of the smallest values they would hold a great many before even that is full.
+/// Disks and values are those of B-trees. Tries keep more room, and of the smallest values they would hold a great many
+/// before even that is full.
 fn run_all(structure: Structure, run: fn(Structure, u64, usize), capacities: &[u64], sizes: &[usize]) {
     let mut failures = Vec::new();
     let (step, more, least) = if structure == Structure::BTree { (1, 0, 0) } else { (2, 4 << 20, 200) };

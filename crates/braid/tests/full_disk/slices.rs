@@ -1,11 +1,13 @@
 //! Batches that a full disk has no room for as a whole go in piece by piece; the power may go between any two of them.
 //!
 //! 1. A disk is filled with a tree of some hundred leaves.
-//! 2. Batches overwrite keys all over the tree, so that applying them rewrites more leaves than there are free pages; among them
+//! 2. Batches overwrite keys all over the tree, so that applying them rewrites more leaves than there are free pages;
+//!    among them
 //!    are documents, which are overwritten again and again.
 //! 3. Now and then the power goes, or the disk gets larger by a little.
 //!
-//! What is refused is not there, all else is; and of the documents none is counted as dead twice, whatever was applied twice.
+//! What is refused is not there, all else is; and of the documents none is counted as dead twice, whatever was applied
+//! twice.
 
 use std::path::Path;
 

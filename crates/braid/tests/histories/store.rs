@@ -1,10 +1,12 @@
 //! Braid, as histories are made of it.
 //!
-//! The lists and registers of a workload lie in two tables, in three ways, so that every kind of read and write has a part:
+//! The lists and registers of a workload lie in two tables, in three ways, so that every kind of read and write has a
+//! part:
 //!
 //! 1. *Whole*: the list is the value of one key. Some are so long that they are documents.
 //! 2. *Rows*: each element has a key of its own, and to append is to look for the last one. Of lists alone.
-//! 3. *Moving*: the whole list again, under another key with each change; the old one is deleted, every other time as a range.
+//! 3. *Moving*: the whole list again, under another key with each change; the old one is deleted, every other time as a
+//!    range.
 //!
 //! A range of lists is a range of both tables.
 

@@ -57,7 +57,8 @@ fn end(store: BraidStore, disk: &SimDisk, random: &mut StdRng) -> Result<(), Str
     Ok(())
 }
 
-/// What goes on in a database beside the transactions: other writes, which fill the write buffer, deletes of ranges, checkpoints, compactions.
+/// What goes on in a database beside the transactions: other writes, which fill the write buffer, deletes of ranges,
+/// checkpoints, compactions.
 fn beside(store: &BraidStore, random: &mut StdRng) -> braid::Result<()> {
     match random.random_range(0..40) {
         0 => store.db.checkpoint(),

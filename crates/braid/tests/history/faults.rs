@@ -1,4 +1,5 @@
-//! A rollback interrupted at every operation of the disk: by a power cut, an error, a full disk; and one to a state that is not whole.
+//! A rollback interrupted at every operation of the disk: by a power cut, an error, a full disk; and one to a state
+//! that is not whole.
 
 use std::{collections::BTreeSet, ffi::OsStr, ops::ControlFlow, path::PathBuf};
 
@@ -73,7 +74,8 @@ fn a_power_cut_at_any_operation_leaves_the_old_state_or_the_other() {
     assert!(cut > 10 && rolled > 0 && rolled < cut, "{cut} operations, {rolled} of them behind it");
 }
 
-/// A table to which nothing matters any more that a state refers to, which state that is, and the files that there were with it.
+/// A table to which nothing matters any more that a state refers to, which state that is, and the files that there were
+/// with it.
 fn apart() -> (World, Seq, Vec<PathBuf>) {
     let mut world = World::new(3, 20);
     world.change(40);

@@ -1,9 +1,12 @@
-//! A database does what a map does, whatever is done to it: random operations, splits, joins, mass deletes, rounds, checkpoints,
+//! A database does what a map does, whatever is done to it: random operations, splits, joins, mass deletes, rounds,
+//! checkpoints,
 //! reopening, power cuts and kills, on a simulated disk.
 //!
-//! 1. A seed decides a case: the shape of the tree, the steps ([`steps`]), and what a power cut leaves. The database runs without
+//! 1. A seed decides a case: the shape of the tree, the steps ([`steps`]), and what a power cut leaves. The database
+//!    runs without
 //!    background threads, so a seed repeats exactly.
-//! 2. [`world`] takes the steps and holds the database against a map. Every commit is `Sync`: after a power cut all of them
+//! 2. [`world`] takes the steps and holds the database against a map. Every commit is `Sync`: after a power cut all of
+//!    them
 //!    are there, and the one that the power interrupted is there whole or not at all.
 //! 3. A case that fails is made smaller before it is told.
 //!

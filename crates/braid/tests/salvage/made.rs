@@ -163,7 +163,8 @@ impl Made {
         maker.put(&large, 110, value(110, 3, 20));
         roll_back(&mut maker, &forth);
         maker.put(&forth, 8, value(8, 8, 30));
-        // A load that only the log has, and deletes behind it that are swept: what moves says the same of what is applied.
+        // A load that only the log has, and deletes behind it that are swept: what moves says the same of what is
+        // applied.
         let swept = maker.database.table("swept", Structure::Append).expect("a table");
         let pairs: Vec<_> = (0..100_u32).map(|key| (key.to_be_bytes(), value(key, 10, 50))).collect();
         swept.load(pairs.iter().map(|(key, value)| (key, value))).expect("loads");
@@ -192,7 +193,8 @@ impl Made {
         maker.put(&small, 310, value(310, 3, 20));
         let late = maker.database.table("late", Structure::BTree).expect("a table");
         (0..20).for_each(|key| maker.put(&late, key, value(key, 0, 20)));
-        // A commit is known durable no sooner than another one comes behind it, and damage hits both if they share a sector.
+        // A commit is known durable no sooner than another one comes behind it, and damage hits both if they share a
+        // sector.
         (0..3).for_each(|_| late.put("last", [1; 2 * super::SECTOR]).expect("put"));
         names.extend(maker.database.tables().into_iter().map(|table| (table.id, table.name)));
         let tables = maker.tables;

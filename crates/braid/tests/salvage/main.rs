@@ -1,9 +1,12 @@
 //! Salvage of a small database in which one place after the other is damaged, held against what the database had.
 //!
-//! 1. A database is made that has trees of several leaf sizes, appended leaves, documents, a load, rollbacks, a dropped table, and operations that wait in
+//! 1. A database is made that has trees of several leaf sizes, appended leaves, documents, a load, rollbacks, a dropped
+//!    table, and operations that wait in
 //!    the log (`made`). It is closed, killed, or loses power.
-//! 2. Every page of its data file and every sector of its other files is damaged in its turn: a flipped bit, zeros, or what belongs elsewhere.
-//! 3. What salvage makes of it has to be right, pair by pair, but for what it says is lost; nothing may be there that never was; and a damaged
+//! 2. Every page of its data file and every sector of its other files is damaged in its turn: a flipped bit, zeros, or
+//!    what belongs elsewhere.
+//! 3. What salvage makes of it has to be right, pair by pair, but for what it says is lost; nothing may be there that
+//!    never was; and a damaged
 //!    page must not cost more than what it held (`judge`).
 
 mod judge;

@@ -1,4 +1,4 @@
-//! `braid backup`: everything at one moment, or what changed since another backup.
+//! `braid backup`: the whole database at one moment, or the changes since another backup.
 
 use std::io::{IsTerminal, stdout};
 use std::ops::ControlFlow;
@@ -18,10 +18,12 @@ use crate::units::{bytes, count, seconds};
 
 /// Write a backup: everything, or what changed since the one before
 ///
-/// DEST is a directory of backups, which is created where it is missing and gets one file more, or `-` for a stream on standard output. A file is there when it is
+/// DEST is a directory of backups, which is created where it is missing and gets one file more, or `-` for a stream on
+/// standard output. A file is there when it is
 /// whole and durable; Ctrl-C leaves nothing. `braid restore` makes a database of it.
 ///
-/// Nobody may have the database open for writing meanwhile: one process opens a database at a time. A program backs its own database up while it is in use
+/// Nobody may have the database open for writing meanwhile: one process opens a database at a time. A program backs its
+/// own database up while it is in use
 /// with `Database::backup`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -86,7 +88,7 @@ impl Backup {
         let backup = database.begin_backup()?;
         let progress = Progress::bytes("backing up", None);
         let report = &mut |at: BackupProgress| {
-            // What is counted before is about as much, and no promise.
+            // The total counted in advance is an estimate, not a promise.
             progress.total(at.total_bytes.map(|total| total.max(at.bytes)));
             progress.set(at.bytes);
             if interrupt::came() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

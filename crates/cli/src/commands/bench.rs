@@ -20,7 +20,8 @@ use crate::units::{bytes, count, microseconds, number, parse_count, parse_size, 
 
 /// Measure workloads, beside the device's own limits in the same minute
 ///
-/// Every workload prints its rate, the latency of its calls, what it read and wrote, and what the device can do on the same file system with no database on the
+/// Every workload prints its rate, the latency of its calls, what it read and wrote, and what the device can do on the
+/// same file system with no database on the
 /// path, measured in the same run.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -121,7 +122,8 @@ pub(crate) struct Bench {
     /// Database to use, created where it is not there, and kept [default: a temporary one, removed at the end]
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
-    /// Records, e.g. 20m [default: as many as the database has, or 1m]; of a larger database ycsb-a, -b, -c and -f ask for the first so many
+    /// Records, e.g. 20m [default: as many as the database has, or 1m]; of a larger database ycsb-a, -b, -c and -f ask
+    /// for the first so many
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     num: Option<u64>,
     /// Bytes of a key
@@ -148,7 +150,8 @@ pub(crate) struct Bench {
     /// How long reads and ycsb-a to ycsb-f run before anything counts [default: as long as a slice, 1s at most]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     warm_up: Option<Duration>,
-    /// Directory for a plot (SVG) of the operations of each second, of each workload that is one run: fills, overwrites and queue
+    /// Directory for a plot (SVG) of the operations of each second, of each workload that is one run: fills, overwrites
+    /// and queue
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
     /// Structure of the table that a fill creates
@@ -157,7 +160,8 @@ pub(crate) struct Bench {
     /// Compression of large values of the table that a fill creates: none, lz4 or zstd
     #[arg(long, value_name = "NAME", value_parser = parse_compression, default_value_t = Compression::None)]
     compression: Compression,
-    /// Share of a value that is zeros, from 0 to 1; the rest does not compress. It has to be the same for fills and for what reads, and YCSB has none
+    /// Share of a value that is zeros, from 0 to 1; the rest does not compress. It has to be the same for fills and for
+    /// what reads, and YCSB has none
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0")]
     compressible: f64,
     /// Pages of a leaf of the table that a fill creates: 1 to 256 [default: chosen by the cost model]
@@ -234,7 +238,7 @@ impl Bench {
     }
 
     fn config(&self, workload: Workload, num: u64, database: Option<&Database>) -> Config {
-        // Waiting for a flush after each of a million puts would measure the flush; `commit` does that.
+        // Waiting for a flush after each of a million puts would measure the flush, and `commit` measures that already.
         let by_default =
             if matches!(workload, Workload::Commit | Workload::Queue) { Durability::Sync } else { Durability::Os };
         Config {
@@ -287,7 +291,8 @@ impl Bench {
     }
 }
 
-/// A directory below `./target` if that is there, since a system's temporary directory is often in memory; it is removed when dropped.
+/// A directory below `./target` if that is there, since a system's temporary directory is often in memory; it is
+/// removed when dropped.
 pub(super) fn temporary_directory(prefix: &str) -> Result<TempDir> {
     let target = Path::new("target");
     let parent = if target.is_dir() { target.to_owned() } else { std::env::temp_dir() };
@@ -354,7 +359,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
         rows.push(plain("reads per operation", format!("{reads:.3}")));
     }
     if let Some(leaves) = report.leaf_reads_per_operation {
-        // Where others write, requests are not told apart, but the leaves of lookups are.
+        // Beside writers, requests are not told apart, but the leaves of lookups are.
         let name = if report.reads_per_operation.is_some() { "  of them leaves" } else { "leaves read per operation" };
         rows.push(plain(name, format!("{leaves:.3}")));
     }

@@ -1,4 +1,4 @@
-//! `braid changes`: what was committed, in order.
+//! `braid changes`: the committed changes, in order.
 
 use braid::{Change, ChangeEvent, ChangeOperation, ChangedTable, Seq};
 use clap::Args;
@@ -13,10 +13,13 @@ use crate::units::parse_count;
 
 /// Print what was committed, in order, a JSON object a line
 ///
-/// Each line has a `seq` and one of `operations`, `created`, `dropped`, `loaded`. An operation has `put` or `delete`, the name of its table, with `id`, and `key`
-/// and `value`, or `key_hex` and `value_hex` where the bytes are not UTF-8; `expires_ms` where the value expires, in milliseconds since 1970. To go on later, give the last seq that was printed.
+/// Each line has a `seq` and one of `operations`, `created`, `dropped`, `loaded`. An operation has `put` or `delete`,
+/// the name of its table, with `id`, and `key`
+/// and `value`, or `key_hex` and `value_hex` where the bytes are not UTF-8; `expires_ms` where the value expires, in
+/// milliseconds since 1970. To go on later, give the last seq that was printed.
 ///
-/// It goes back as far as the log is kept: what recovery needs, or what --retain-log said each time the database was opened for writing.
+/// It goes back as far as the log is kept: what recovery needs, or what --retain-log said each time the database was
+/// opened for writing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -78,7 +81,7 @@ fn line(change: Change) -> Map<String, Value> {
             back.insert("to".into(), to.0.into());
             line.insert("rolled_back".into(), back.into());
         }
-        // What a later version adds.
+        // A kind of change that a later version adds.
         _ => drop(line.insert("other".into(), true.into())),
     }
     line

@@ -17,9 +17,12 @@ use crate::units::{bytes, count, percent, seconds};
 
 /// Rebuild tables in key order: packed pages that lie next to each other
 ///
-/// Scans of a table that was filled in random order become sequential, and what was deleted or replaced leaves no trace. Values that are documents are read in large
-/// batches and written in key order to new segments, which takes the space of all that live until the old segments go. Leaves get the size that suits what the table was
-/// used for since the database was opened, or for `--insert-share`; without either they keep it. Ctrl-C stops safely at any time: what was compacted until then stays so.
+/// Scans of a table that was filled in random order become sequential, and what was deleted or replaced leaves no
+/// trace. Values that are documents are read in large
+/// batches and written in key order to new segments, which takes the space of all that live until the old segments go.
+/// Leaves get the size that suits what the table was
+/// used for since the database was opened, or for `--insert-share`; without either they keep it. Ctrl-C stops safely at
+/// any time: what was compacted until then stays so.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

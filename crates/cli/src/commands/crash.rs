@@ -25,7 +25,7 @@ impl CrashChild {
         let database = self.tuning.open(&self.path, Mode::Create)?;
         let durability = self.tuning.durability.unwrap_or(Durability::Sync);
         let acknowledge = |thread: u32, number: u64| {
-            // One write of a short line: it arrives whole or not at all.
+            // A short line is one write, so the whole line arrives or none of the line.
             let line = format!("{thread} {number}\n");
             let mut stdout = std::io::stdout().lock();
             stdout.write_all(line.as_bytes())?;

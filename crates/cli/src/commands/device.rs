@@ -1,4 +1,4 @@
-//! `braid device`: what the device can do, and what follows from it.
+//! `braid device`: the limits of the device, and the choices that follow.
 
 mod explain;
 pub(crate) mod learned;
@@ -18,11 +18,15 @@ use crate::units::{bytes, microseconds, number, parse_count, parse_size};
 
 /// Measure the device under a directory, and show what follows from it
 ///
-/// Takes some seconds: reads, writes and flushes of a small scratch file, past the page cache, in turn and five times over. The figures are the terms of the cost model of the
-/// PIO B-tree (Roh et al., PVLDB 5(4), 2011, section 3.5), which chooses the leaf size of a table when it is created or compacted. A database goes by an ordinary NVMe drive,
-/// unless it is told otherwise; with `--save` it goes by what was measured from its next opening on. Without, this changes nothing.
+/// Takes some seconds: reads, writes and flushes of a small scratch file, past the page cache, in turn and five times
+/// over. The figures are the terms of the cost model of the
+/// PIO B-tree (Roh et al., PVLDB 5(4), 2011, section 3.5), which chooses the leaf size of a table when it is created or
+/// compacted. A database goes by an ordinary NVMe drive,
+/// unless it is told otherwise; with `--save` it goes by what was measured from its next opening on. Without, this
+/// changes nothing.
 ///
-/// A database also learns from its own requests, while it is used. With `--learned` nothing is measured: what a database learned is shown beside what it goes by, with the leaves that
+/// A database also learns from its own requests, while it is used. With `--learned` nothing is measured: what a
+/// database learned is shown beside what it goes by, with the leaves that
 /// would follow. It never goes by that unless it is told to, by `--save --learned`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -65,7 +69,8 @@ pub(crate) struct Device {
     /// Memory for both, for the model to divide
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["cache", "write_buffer"])]
     memory: Option<u64>,
-    /// Keep the profile in the database for it to go by: leaves of tables that are created or compacted, requests in flight
+    /// Keep the profile in the database for it to go by: leaves of tables that are created or compacted, requests in
+    /// flight
     #[arg(long)]
     save: bool,
     /// Measure nothing: show what the database learned from its own requests. With `--save`, have it go by that

@@ -1,8 +1,9 @@
-//! `braid dump`: tables as lines of JSON, for other programs and other stores; and reading that back.
+//! `braid dump`: tables as lines of JSON, for other programs and other stores; and reading such a dump back.
 //!
-//! 1. The first line says what it is: `braid_dump`, the version, and `seq`, the moment.
-//! 2. Each table has a line with its name, structure and compression; its records follow, in key order, as `braid load --jsonl` takes them.
-//! 3. The last line, `end`, counts tables and records: without it a dump is cut off.
+//! 1. The first line identifies the dump: `braid_dump`, the version, and `seq`, the moment.
+//! 2. Each table has a line with its name, structure and compression. Its records follow in key order, in the format of
+//!    `braid load --jsonl`.
+//! 3. The last line, `end`, counts tables and records. A dump without this line was cut off.
 
 use std::path::Path;
 
@@ -23,8 +24,10 @@ const VERSION: u32 = 1;
 
 /// Print tables as JSON, an object a line, for other programs
 ///
-/// The first line has `braid_dump`; a line with `table`, `structure` and, where it has one, `compression` begins a table, whose records follow in key order with `key` and `value`, or `key_hex` and
-/// `value_hex` where the bytes are not UTF-8, and `expires_ms` where the value expires; the last line has `end` with counts, so that a dump that was cut off is noticed. `braid restore` makes a
+/// The first line has `braid_dump`; a line with `table`, `structure` and, where it has one, `compression` begins a
+/// table, whose records follow in key order with `key` and `value`, or `key_hex` and
+/// `value_hex` where the bytes are not UTF-8, and `expires_ms` where the value expires; the last line has `end` with
+/// counts, so that a dump that was cut off is noticed. `braid restore` makes a
 /// database of it, `braid load --jsonl` takes its records. A backup is smaller and faster.
 #[derive(Args, Debug)]
 #[command(after_help = "\

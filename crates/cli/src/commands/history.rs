@@ -1,4 +1,4 @@
-//! `braid history`: states of a table that are retained.
+//! `braid history`: the retained states of a table.
 
 use std::time::SystemTime;
 
@@ -12,8 +12,10 @@ use crate::units::{bytes, count, seconds};
 
 /// List the states of a table that can be opened, or gone back to
 ///
-/// A table with structure `append` retains so many of its states as --keep says: each checkpoint makes one, if there is a change, and the oldest goes. `braid get`
-/// and `braid scan` read one with --at, `braid rollback` goes back to one. Each has the number of its commit header, the last commit in it (seq), and about how many keys. With
+/// A table with structure `append` retains so many of its states as --keep says: each checkpoint makes one, if there is
+/// a change, and the oldest goes. `braid get`
+/// and `braid scan` read one with --at, `braid rollback` goes back to one. Each has the number of its commit header,
+/// the last commit in it (seq), and about how many keys. With
 /// --json each is an object: `number`, `seq`, `time_ms` since 1970, `keys` and `bytes`.
 #[derive(Args, Debug)]
 #[command(after_help = "\

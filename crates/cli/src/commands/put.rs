@@ -15,7 +15,8 @@ use crate::units::parse_time;
 
 /// Store a value under a key
 ///
-/// Replaces the value that the key had. Creates the database and the table where they are not there. When it returns, the value is on stable storage,
+/// Replaces the value that the key had. Creates the database and the table where they are not there. When it returns,
+/// the value is on stable storage,
 /// unless --durability says otherwise.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -83,7 +84,7 @@ impl Put {
             return self.format.argument("VALUE", value);
         }
         let Some(path) = &self.file else { return Err(Error::Usage("give a VALUE or --file".into())) };
-        // One byte more than the limit is enough to see that it is too long, however much there is.
+        // One byte above the limit proves that the value is too long, so the rest need not be read.
         let limit = braid::VALUE_BYTES_MAX + 1;
         let mut value = Vec::new();
         let read = if path.as_os_str() == "-" {

@@ -1,4 +1,4 @@
-//! `braid reproduce`: the experiments of papers, made again on this machine.
+//! `braid reproduce`: the experiments of papers, repeated on this machine.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,8 @@ in --dir, which may be removed.";
 
 /// Make the experiments of a paper again on this machine
 ///
-/// Measures the figures of a paper that Braid is built on, against what the paper compares with, beside the device's own limits, and writes a
+/// Measures the figures of a paper that Braid is built on, against what the paper compares with, beside the device's
+/// own limits, and writes a
 /// report: `report.md`, `results.json`, and a CSV and an SVG file for each figure.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -47,7 +48,8 @@ enum Paper {
     Pfetch(Pfetch),
 }
 
-/// The PIO B-tree: Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid State Drives", PVLDB 5(4), 2011
+/// The PIO B-tree: Roh et al., "B+-tree Index Optimization by Exploiting Internal Parallelism of Flash-based Solid
+/// State Drives", PVLDB 5(4), 2011
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
 Figures:
@@ -74,7 +76,8 @@ struct Pio {
     options: Options,
 }
 
-/// Flushing the log: Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value storage", Cluster Computing 20, 2017
+/// Flushing the log: Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value
+/// storage", Cluster Computing 20, 2017
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
 Figures:
@@ -99,7 +102,8 @@ struct Flush {
     options: Options,
 }
 
-/// Parallel fetch: Lee et al., "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting Parallel Reads in Flash SSDs", IEEE Access 9, 2021
+/// Parallel fetch: Lee et al., "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting Parallel Reads in
+/// Flash SSDs", IEEE Access 9, 2021
 #[derive(Args, Debug)]
 #[command(after_help = format!("\
 Figures:
@@ -185,7 +189,8 @@ fn measure(experiment: Box<dyn Experiment>, options: Options, json: bool) -> Res
     let results = run(experiment, effort, &options.figure, &places, &watch);
     drop(progress);
     if is_ours {
-        // Empty unless something else was put there meanwhile, and then it is not ours to remove.
+        // The directory is empty unless another process put files there meanwhile; such a directory must not be
+        // removed.
         let _ = std::fs::remove_dir(&places.data);
     }
     let results = match results {

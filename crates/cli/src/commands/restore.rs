@@ -19,8 +19,10 @@ use crate::units::{bytes, count, seconds};
 
 /// Make a new database of backups or of a dump
 ///
-/// SRC is a directory of backups, of which the newest chain is taken: the last full one and the incremental ones behind it; or a file of backups or of a dump; or
-/// `-` for either on standard input. Everything is checked. DB has to be new or empty, and is there when it is whole: Ctrl-C leaves nothing.
+/// SRC is a directory of backups, of which the newest chain is taken: the last full one and the incremental ones behind
+/// it; or a file of backups or of a dump; or
+/// `-` for either on standard input. Everything is checked. DB has to be new or empty, and is there when it is whole:
+/// Ctrl-C leaves nothing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

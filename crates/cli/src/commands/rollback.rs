@@ -1,4 +1,4 @@
-//! `braid rollback`: a table goes back to a state that is retained.
+//! `braid rollback`: a table goes back to a retained state.
 
 use braid::Seq;
 use clap::Args;
@@ -11,8 +11,10 @@ use crate::units::count;
 
 /// Go back to a state of a table that is retained
 ///
-/// The table has exactly what it had then, but for what has expired since. What there was before is retained too, so that a rollback can be undone by another one. With
-/// --json the answer is an object: `to`, `seq` of the rollback, `keys`, and `before`, the seq of the state that there was.
+/// The table has exactly what it had then, but for what has expired since. What there was before is retained too, so
+/// that a rollback can be undone by another one. With
+/// --json the answer is an object: `to`, `seq` of the rollback, `keys`, and `before`, the seq of the state that there
+/// was.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

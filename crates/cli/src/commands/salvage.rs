@@ -1,4 +1,4 @@
-//! `braid salvage`: copies what checks of a damaged database into a new one.
+//! `braid salvage`: copies the intact records of a damaged database into a new one.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,8 +16,10 @@ use crate::units::{count, seconds};
 
 /// Copy all that checks of a damaged database into a new one, and say what is gone
 ///
-/// Nothing is written to the damaged database, and no process may have it open for writing. Keys in a range that is told as lost may be missing, have an older
-/// value than they should, or have been deleted; so may those that a lost commit changed. All others are as they were. When something is lost
+/// Nothing is written to the damaged database, and no process may have it open for writing. Keys in a range that is
+/// told as lost may be missing, have an older
+/// value than they should, or have been deleted; so may those that a lost commit changed. All others are as they were.
+/// When something is lost
 /// the exit code is 5, and the new database is complete as far as it goes.
 #[derive(Args, Debug)]
 #[command(after_help = "\

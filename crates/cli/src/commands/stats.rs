@@ -1,4 +1,4 @@
-//! `braid stats`: what a database holds.
+//! `braid stats`: the contents of a database in figures.
 
 use braid::{ProfileSource, Stats as Counted, TableStats};
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `braid tables`: what tables there are.
+//! `braid tables`: the tables of a database.
 
 use clap::Args;
 
@@ -9,7 +9,8 @@ use crate::units::{bytes, count};
 
 /// List the tables of a database
 ///
-/// Entries are versions of keys in the table's structure: a key that was overwritten or deleted counts until its leaf is next rewritten. Waiting
+/// Entries are versions of keys in the table's structure: a key that was overwritten or deleted counts until its leaf
+/// is next rewritten. Waiting
 /// are operations that are committed and not yet in the structure.
 #[derive(Args, Debug)]
 #[command(after_help = "\

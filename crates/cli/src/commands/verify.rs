@@ -1,4 +1,4 @@
-//! `braid verify`: checks everything.
+//! `braid verify`: a check of the whole database.
 
 use std::time::Instant;
 
@@ -13,8 +13,10 @@ use crate::units::{bytes, count, percent, seconds};
 
 /// Check every page, record, checksum and document of a database
 ///
-/// Reads all of it, the superblock, the newest checkpoint and the log too, and changes nothing. Pages have to be used once or free, and documents
-/// to be counted as they are used. Each finding is a line that names the file and the place; with findings the exit code is 5, and what is not
+/// Reads all of it, the superblock, the newest checkpoint and the log too, and changes nothing. Pages have to be used
+/// once or free, and documents
+/// to be counted as they are used. Each finding is a line that names the file and the place; with findings the exit
+/// code is 5, and what is not
 /// affected by them stays readable.
 #[derive(Args, Debug)]
 #[command(after_help = "\

@@ -78,7 +78,8 @@ fn memory_in_one_sum_is_divided() {
     assert!(cache.min(write_buffer) >= (cache + write_buffer) / 32, "{cache} {write_buffer}");
 }
 
-/// Leaves what reads took in a database, as if it had been used: on a drive half as fast as the ordinary one, in so many minutes. Those of one page are there where they are said to
+/// Leaves what reads took in a database, as if it had been used: on a drive half as fast as the ordinary one, in so
+/// many minutes. Those of one page are there where they are said to
 /// be.
 fn requests_took(database: &str, timings: u32, minutes: u32, has_pages: bool) {
     let (times, drive) = (RequestTimes::default(), probe::DeviceProfile::default());

@@ -1,4 +1,5 @@
-//! A process that commits on several threads is killed without warning, again and again. After each kill every acknowledged commit is
+//! A process that commits on several threads is killed without warning, again and again. After each kill every
+//! acknowledged commit is
 //! there, none is in part, each thread's commits are a prefix of what it made, and nothing deleted is back.
 //!
 //! `BRAID_KILL_ROUNDS` says how often, 5 by default.
@@ -13,7 +14,8 @@ use rand::Rng;
 
 const THREADS: usize = 4;
 
-/// Runs a child for `time` after its first commit, kills it, and returns the last number that each thread acknowledged, if it did any.
+/// Runs a child for `time` after its first commit, kills it, and returns the last number that each thread acknowledged,
+/// if it did any.
 fn live_and_die(database: &str, durability: &str, time: Duration) -> Vec<Option<u64>> {
     let threads = THREADS.to_string();
     // A small write buffer, so that kills meet batches being applied, and not only commits.

@@ -185,7 +185,8 @@ fn every_figure_of_flush_is_measured_and_every_claim_has_a_row() {
     }
 }
 
-/// Every cell of table 1 has a row, with what holds of any run: every client did its two transactions, each in a log that flushed for it.
+/// Every cell of table 1 has a row, with what holds of any run: every client did its two transactions, each in a log
+/// that flushed for it.
 fn check_table(results: &Value) {
     let tables = results["figures"][3]["tables"].as_array().expect("tables");
     let rows = tables[0]["rows"].as_array().expect("rows");

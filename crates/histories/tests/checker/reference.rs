@@ -1,6 +1,7 @@
 //! A small store with versions, whose isolation can be broken in known ways.
 //!
-//! Versions have the seq of their commit. A transaction reads at the seq at which it began, or, read committed, at the newest one; what it
+//! Versions have the seq of their commit. A transaction reads at the seq at which it began, or, read committed, at the
+//! newest one; what it
 //! writes stays with it until it commits.
 
 use std::{

@@ -57,7 +57,8 @@ impl Documents {
         Ok([&offset.to_le_bytes()[..], &length.to_le_bytes(), &crc.to_le_bytes()].concat())
     }
 
-    /// Whether a document is there. One that is not known durable is written again: after a flush that failed, the system
+    /// Whether a document is there. One that is not known durable is written again: after a flush that failed, the
+    /// system
     /// may hold it as clean.
     fn is_whole(&self, pointer: &[u8], durable: bool) -> psync::Result<bool> {
         let number = |at: usize| u64::from_le_bytes(pointer[at..at + 8].try_into().expect("8 bytes"));

@@ -1,4 +1,4 @@
-//! Table 1: where the time of an insert goes, and how often the log locks and flushes.
+//! Table 1: the division of an insert's time, and the number of the log's lock acquisitions and flushes.
 
 use braid::FlushScheme;
 
@@ -8,10 +8,10 @@ use super::throughput::lines;
 use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Claim, Drawing, Figure, Panel, Point, Table, number};
 
-/// Its name on the command line.
+/// The table's name on the command line.
 const NAME: &str = "table1";
 
-/// Pieces of a transaction's latency, in µs on average.
+/// Components of a transaction's latency, in µs on average.
 const PIECES: [(&str, Quantity); 4] =
     [("sync lock", sync_lock_us), ("flush", flush_us), ("flush wait", flush_wait_us), ("rest", Sample::rest_us)];
 
@@ -35,14 +35,14 @@ fn flushes(sample: &Sample) -> f64 {
     sample.each(sample.log.flushes)
 }
 
-/// A number of the paper's table, existing and proposed, with 8, 16, 32, 64 and 128 threads.
+/// A row of the paper's table: existing and proposed, with 8, 16, 32, 64 and 128 threads.
 struct Row {
     what: &'static str,
     paper: [(f64, f64); 5],
     of: Quantity,
 }
 
-/// Counts are the paper's over its 50,000 transactions a thread.
+/// Counts are the paper's, over its 50,000 transactions a thread.
 const ROWS: [Row; 8] = [
     Row {
         what: "latency of a transaction, µs",
@@ -125,7 +125,8 @@ fn breakdown(scheme: FlushScheme, cells: &[Cell]) -> Panel {
     panel
 }
 
-/// The paper's columns and rows, with p50 and p99, and with the other two schemes below. Averages over the runs, as there.
+/// The paper's columns and rows, with p50 and p99, and with the other two schemes below. As in the paper, values are
+/// averages over the runs.
 fn as_in_paper(cells: &[Cell]) -> Table {
     let mut table = Table::new(
         "Table 1 with the paper's columns, averages of the runs: latency of a transaction in µs, then operations of a run",

@@ -12,17 +12,17 @@ use crate::limits::median;
 use crate::reproduce::figure::{mean, paired_ratio};
 use crate::reproduce::lab::Lab;
 
-/// What was measured with one number of threads.
+/// The measurements with one number of threads.
 pub(super) struct Cell {
     pub(super) threads: usize,
     /// The runs of each scheme, in the order of [`FlushScheme::ALL`].
     pub(super) runs: Vec<Vec<Sample>>,
-    /// Flushed writes of 4 KiB per second, measured among them.
+    /// Flushed writes of 4 KiB per second, measured among the runs.
     pub(super) device: Vec<f64>,
 }
 
 impl Cell {
-    /// What the runs of a scheme saw.
+    /// One measurement of each run of a scheme.
     pub(super) fn samples(&self, scheme: FlushScheme, of: impl Fn(&Sample) -> f64) -> Vec<f64> {
         let runs = FlushScheme::ALL.iter().position(|known| *known == scheme).and_then(|place| self.runs.get(place));
         runs.into_iter().flatten().map(of).collect()
@@ -33,7 +33,7 @@ impl Cell {
         mean(&self.samples(scheme, of))
     }
 
-    /// One scheme over another: the median over the pairs of runs.
+    /// The ratio of one scheme over another: the median over the pairs of runs.
     pub(super) fn ratio(&self, over: FlushScheme, under: FlushScheme, of: impl Fn(&Sample) -> f64) -> f64 {
         paired_ratio(&self.samples(over, &of), &self.samples(under, &of))
     }
@@ -49,7 +49,7 @@ impl Cell {
     }
 }
 
-/// What one turn brought.
+/// The measurement of one turn.
 enum Taken {
     Run(Sample),
     Device(f64),
@@ -61,7 +61,7 @@ enum Taken {
 /// When a run or the device fails; [`Error::Interrupted`].
 pub(super) fn contest(lab: &mut Lab<'_>, scale: &Scale, workload: &Workload) -> Result<Vec<Cell>> {
     let path = lab.file()?;
-    // Past the page cache, as the device's other limits are.
+    // The file bypasses the page cache, as it does for the device's other limits.
     let file = lab.psync().open(&path, &OpenOptions { write: true, direct: true, ..OpenOptions::default() })?;
     lab.expect_groups(THREADS.len());
     let mut cells = Vec::with_capacity(THREADS.len());

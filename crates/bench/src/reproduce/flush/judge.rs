@@ -1,7 +1,8 @@
 //! This project's goals for the schemes, and whether they were met.
 //!
-//! A goal is a bound on the median ratio of two schemes, run by run, with each of its numbers of threads. It is met when the bound holds with
-//! all of them, as measured: nothing is forgiven as noise, and a number of threads that was not measured is a miss.
+//! A goal is a bound on the median ratio of two schemes, run by run, with each of its numbers of threads. A goal is met
+//! when the bound holds with all numbers of threads, as measured: no deviation is excused as noise, and an unmeasured
+//! number of threads is a miss.
 
 use std::ops::RangeInclusive;
 
@@ -15,16 +16,16 @@ use crate::reproduce::figure::{Claim, number, times, times_range};
 /// A goal of every workload.
 struct Goal {
     what: &'static str,
-    /// Aggregated over this.
+    /// The scheme in the denominator of the ratio. The numerator is the aggregated scheme.
     under: FlushScheme,
     of: Quantity,
     bound: Bound,
     threads: &'static [usize],
-    /// What the paper measured, if it did.
+    /// Whether the paper has a measurement of the same ratio.
     has_paper: bool,
 }
 
-/// What a ratio has to be.
+/// A bound on a ratio.
 #[derive(Clone, Copy)]
 enum Bound {
     AtLeast(f64),
@@ -72,7 +73,7 @@ const GOALS: [Goal; 4] = [
         threads: &[8, 16, 32, 64, 128],
         has_paper: false,
     },
-    // A lone client has nobody to share a flush with.
+    // A lone client has no other client to share a flush with.
     Goal {
         what: "flushes per transaction, aggregated over existing: fewer",
         under: FlushScheme::Existing,
@@ -115,7 +116,7 @@ fn judged(goal: &Goal, workload: &Workload, cells: &[Cell]) -> Claim {
     }
 }
 
-/// What the device gave beside these numbers of threads.
+/// The device's flushed writes beside these numbers of threads.
 fn device(cells: &[Cell], threads: RangeInclusive<usize>) -> String {
     let rates = || cells.iter().filter(|cell| threads.contains(&cell.threads)).map(Cell::device);
     let (least, most) = (rates().fold(f64::INFINITY, f64::min), rates().fold(f64::NEG_INFINITY, f64::max));
@@ -142,8 +143,8 @@ mod tests {
         }
     }
 
-    /// Three runs of each scheme with each number of threads: aggregated twice as fast, with a third of the flushes, but
-    /// for what `change` does.
+    /// Three runs of each scheme with each number of threads: aggregated is twice as fast, with a third of the flushes
+    /// per transaction, except for the effect of `change`.
     fn cells(change: impl Fn(usize, FlushScheme, &mut Sample)) -> Vec<Cell> {
         let run = |threads: usize, scheme: FlushScheme| {
             let mut sample = if scheme == FlushScheme::Aggregated { sample(2000, 600) } else { sample(1000, 900) };
@@ -180,7 +181,7 @@ mod tests {
         let slower = |at: usize, transactions: u64| {
             cells(move |threads, scheme, sample| {
                 if threads == at && scheme == FlushScheme::Aggregated {
-                    // With as many flushes for each transaction as before.
+                    // As many flushes per transaction as in the unchanged runs of the aggregated scheme.
                     *sample = self::sample(transactions, transactions * 3 / 10);
                 }
             })

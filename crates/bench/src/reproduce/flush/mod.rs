@@ -1,16 +1,21 @@
-//! The flushing paper (Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud key-value storage",
-//! Cluster Computing 20, 2017), section 4.1: figures 5a, 5b and 6, and table 1, with this project's own goals.
+//! The flushing paper (Son, Yeom and Han, "Design and implementation of an efficient flushing scheme for cloud
+//! key-value storage", Cluster Computing 20, 2017), section 4.1: figures 5a, 5b and 6, and table 1, with this project's
+//! own goals.
 //!
-//! 1. `Scale` has the paper's thread counts, transactions and entries, and how long a run may take where the machine cannot do them all.
-//! 2. A run (`run`) is one scheme with one number of client threads in a new database whose log was filled and recycled before. The
-//!    schemes take turns, and the device's own flushed writes are a contestant among them (`contest`).
-//! 3. Figures 5a, 5b and 6 are transactions per second of the three workloads (`throughput`); table 1 says where the time of the first one
-//!    goes (`analysis`), from the same runs. What is a goal, and whether it was met, is decided in `judge`.
+//! 1. `Scale` has the paper's thread counts, transactions and entries, and a time limit for runs that the machine
+//!    cannot complete.
+//! 2. A run (`run`) is one scheme with one number of client threads, in a new database whose log was filled and
+//!    recycled before. The schemes take turns, and the device's own flushed writes are a contestant among them
+//!    (`contest`).
+//! 3. Figures 5a, 5b and 6 are transactions per second of the three workloads (`throughput`). Table 1 divides the time
+//!    of the first workload (`analysis`), from the same runs. The goals, and whether each was met, are decided in
+//!    `judge`.
 //!
-//! Invariants: all commits are `sync`; every value read and every commit's result is checked, and after each run the table holds exactly
-//! what its clients were told it does; a run that ended before its transactions were done is counted and said.
+//! Invariants: all commits are `sync`; every value read and every commit's result is checked; after each run the table
+//! holds exactly the entries that its clients' completed transactions leave; a run that ended before its transactions
+//! were done is counted and reported.
 //!
-//! Left to others: the schemes themselves (the `wal` crate), and replication, which section 4.2 is about.
+//! Left to others: the schemes themselves (the `wal` crate), and replication, the subject of section 4.2.
 
 mod analysis;
 mod contest;
@@ -26,18 +31,18 @@ use crate::reproduce::{Effort, Experiment, Finding};
 use contest::Cell;
 use scale::Scale;
 
-/// The figures, in the order in which they are measured.
+/// The figures, in the order of measurement.
 const FIGURES: [&str; 4] = ["5a", "5b", "6", "table1"];
 
 /// The experiment.
 pub struct FlushPaper {
     scale: Scale,
-    /// Figure 5a's runs, which table 1 is about too.
+    /// The runs of figure 5a, which table 1 uses too.
     inserts: Option<Vec<Cell>>,
 }
 
 impl FlushPaper {
-    /// At the sizes that an effort affords.
+    /// The experiment at the sizes that an effort affords.
     #[must_use]
     pub fn new(effort: Effort) -> Self {
         Self { scale: Scale::new(effort), inserts: None }

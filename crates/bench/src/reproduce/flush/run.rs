@@ -1,10 +1,10 @@
-//! One run: a new database, its clients, and what they and the log saw.
+//! One run: a new database, its clients, and the measurements of the clients and the log.
 //!
-//! 1. The database is made and its log filled with puts that are dropped again; a checkpoint then leaves the segments as spares. Entries that
-//!    the workload needs are loaded past the log.
-//! 2. The clients work until all of their transactions are done, or the time is over. The counters of the log are read right before and
-//!    right after.
-//! 3. The table is checked, and everything removed.
+//! 1. The database is created. Its log is filled with puts whose table is dropped again, and a checkpoint then leaves
+//!    the segments as spares. Entries that the workload needs are loaded past the log.
+//! 2. The clients work until all of their transactions are done, or the time is over. The counters of the log are read
+//!    right before and right after.
+//! 3. The table is checked, and everything is removed.
 
 use std::fs;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +23,7 @@ use crate::{Error, Result};
 const TABLE: &str = "flush";
 /// The table that fills the log.
 const FILLER: &str = "filler";
-/// Bytes of a value that fills the log: not so long that it would go elsewhere.
+/// Bytes of a value that fills the log: short enough not to be stored elsewhere.
 const FILLER_BYTES: usize = 1024;
 /// Puts of one commit that fills the log.
 const FILLER_BATCH: u64 = 32;
@@ -37,27 +37,27 @@ pub(super) struct Plan {
     pub(super) seed: u64,
 }
 
-/// What one run saw.
+/// Measurements of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) transactions: u64,
     pub(super) seconds: f64,
-    /// Of a transaction, as its client saw it.
+    /// Average latency of a transaction, measured by its client.
     pub(super) mean_us: f64,
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
-    /// Of the log, during the run.
+    /// Counters of the log during the run.
     pub(super) log: Counts,
-    /// Whether it did all of its transactions.
+    /// Whether the run did all of its transactions.
     pub(super) is_whole: bool,
-    /// Whether its log outgrew the segments that were ready.
+    /// Whether the log outgrew the segments that were ready.
     pub(super) grew: bool,
 }
 
-/// A number that a run has.
+/// A measurement of a run.
 pub(super) type Quantity = fn(&Sample) -> f64;
 
-/// What the log counted.
+/// The log's counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) consolidated_records: u64,
@@ -91,28 +91,29 @@ impl Sample {
         self.transactions as f64 / self.seconds
     }
 
-    /// A count of the log for each transaction.
+    /// A count of the log per transaction.
     pub(super) fn each(&self, count: u64) -> f64 {
         count as f64 / self.transactions as f64
     }
 
-    /// Microseconds of a transaction, on average, that the log counted in nanoseconds.
+    /// Average microseconds per transaction, from a total of the log in nanoseconds.
     pub(super) fn each_us(&self, nanoseconds: u64) -> f64 {
         self.each(nanoseconds) / 1e3
     }
 
-    /// Microseconds of a transaction that are neither waiting for the sync lock nor a flush nor waiting for another's.
+    /// Microseconds of a transaction without the waits for the sync lock, its own flushes, and the waits for another's
+    /// flush.
     pub(super) fn rest_us(&self) -> f64 {
         let Counts { sync_lock_wait_ns, flush_ns, flush_wait_ns, .. } = self.log;
         (self.mean_us - self.each_us(sync_lock_wait_ns + flush_ns + flush_wait_ns)).max(0.0)
     }
 
-    /// Records in a slot of the consolidation array; 0 where none was used.
+    /// Records per slot of the consolidation array; 0 if none was used.
     pub(super) fn consolidated(&self) -> f64 {
         self.log.consolidated_records as f64 / self.log.slots.max(1) as f64
     }
 
-    /// Requests that a flush served.
+    /// Requests that one flush served.
     pub(super) fn aggregated(&self) -> f64 {
         self.log.flush_requests as f64 / self.log.flushes.max(1) as f64
     }
@@ -122,7 +123,7 @@ impl Sample {
 struct Bed {
     database: Database,
     table: Table,
-    /// Goes after the database.
+    /// Declared after the database, so that the directory is removed last.
     directory: TempDir,
 }
 
@@ -152,7 +153,7 @@ impl Bed {
         Ok(fs::read_dir(&log).map_err(Error::io("listing", log))?.count())
     }
 
-    /// Removes it. What is in the table is dropped first, so that closing does not apply it.
+    /// Removes the database. The table is dropped first, so that closing does not apply its contents.
     fn remove(self) -> Result<()> {
         let Self { database, table, directory } = self;
         drop(table);
@@ -163,7 +164,7 @@ impl Bed {
     }
 }
 
-/// Lets the log grow by so many bytes, for the next checkpoint to recycle.
+/// Grows the log by so many bytes, for the next checkpoint to recycle.
 fn fill_log(database: &Database, bytes: u64) -> Result<()> {
     let table = database.table(FILLER, Structure::BTree)?;
     let mut left = bytes;
@@ -183,7 +184,7 @@ fn fill_log(database: &Database, bytes: u64) -> Result<()> {
 /// Makes one run.
 ///
 /// # Errors
-/// When the database fails, or the table does not hold what its clients committed.
+/// When the database fails, or the table differs from the transactions that its clients committed.
 pub(super) fn run(lab: &Lab<'_>, scale: &Scale, plan: &Plan) -> Result<Sample> {
     let bed = Bed::make(lab, scale, plan)?;
     let stage = Stage {

@@ -1,4 +1,4 @@
-//! Sizes: the paper's, and how long a run may take.
+//! Sizes: the paper's sizes, and the time that a run may take.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::trees::Shape;
 pub(super) const SHAPE: Shape = Shape { key_bytes: 20, value_bytes: 100 };
 /// Client threads in the paper.
 pub(super) const PAPER_THREADS: [usize; 5] = [8, 16, 32, 64, 128];
-/// Client threads: those of the paper, and fewer beside them.
+/// Client threads: the paper's numbers, and smaller ones beside them.
 pub(super) const THREADS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// Operations wait in memory until a run is over, so that no batch update is measured: what is compared is the log.
+/// Operations wait in memory until a run is over. No batch update is measured, because the comparison is about the log.
 const WRITE_BUFFER_BYTES: u64 = 512 << 20;
-/// All entries fit.
+/// Large enough for all entries.
 const CACHE_BYTES: u64 = 256 << 20;
-/// Pages of a leaf. Every run has the same, and no device is profiled for it.
+/// Pages of a leaf: the same in every run, without profiling a device.
 const LEAF_PAGES: u32 = 4;
 
 /// Sizes and times of one effort.
@@ -26,19 +26,19 @@ pub(super) struct Scale {
     pub(super) transactions: u64,
     /// Longest run with a number of threads that the paper has.
     pub(super) run: Duration,
-    /// Longest run with fewer threads.
+    /// Longest run with a number of threads that the paper does not have.
     pub(super) run_beside: Duration,
     /// Runs of each cell.
     pub(super) repeats: usize,
-    /// Entries that are loaded before, where a workload needs some.
+    /// Entries loaded before a run, for workloads that need some.
     pub(super) entries: u64,
-    /// Bytes of a segment of the log.
+    /// Bytes of a log segment.
     pub(super) segment_bytes: u64,
-    /// Segments that the log fills before a run, and that a run then uses again.
+    /// Segments that the log fills before a run, and that the run recycles.
     pub(super) segments: u64,
-    /// Time of a sample of the device.
+    /// Duration of a sample of the device.
     pub(super) device_slice: Duration,
-    /// Bytes of the file that the device is measured on.
+    /// Bytes of the file on which the device is measured.
     pub(super) file_bytes: u64,
 }
 
@@ -90,7 +90,7 @@ impl Scale {
         if PAPER_THREADS.contains(&threads) { self.run } else { self.run_beside }
     }
 
-    /// How a database of a run is opened, but for the scheme.
+    /// The options of a run's database, except for the scheme.
     pub(super) fn options(&self) -> braid::Options {
         braid::Database::options()
             .durability(braid::Durability::Sync)
@@ -101,12 +101,12 @@ impl Scale {
             .leaf_pages(LEAF_PAGES)
     }
 
-    /// Bytes of the log that a run finds ready.
+    /// Bytes of log that are ready when a run begins.
     pub(super) const fn log_bytes(&self) -> u64 {
         self.segments * self.segment_bytes
     }
 
-    /// Most bytes on storage at a time: one database, with a log that may double, its entries, and the files for the device.
+    /// Peak bytes on storage: one database, with a log that may double, its entries, and the files for the device.
     pub(super) const fn needed_bytes(&self) -> u64 {
         2 * self.log_bytes() + 2 * WRITE_BUFFER_BYTES + 4 * self.file_bytes + (256 << 20)
     }

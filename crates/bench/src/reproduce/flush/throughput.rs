@@ -12,7 +12,7 @@ use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Claim, Drawing, Figure, Panel, Point, Table, mean, number, times};
 use crate::reproduce::lab::Lab;
 
-/// A workload, its figure, and what the paper measured: aggregated over existing with 8, 16, 32, 64 and 128 threads.
+/// A workload, its figure, and the paper's results: aggregated over existing with 8, 16, 32, 64 and 128 threads.
 pub(super) struct Workload {
     pub(super) figure: &'static str,
     pub(super) name: &'static str,
@@ -88,7 +88,7 @@ fn threads_axis() -> Axis {
     Axis::logarithmic("client threads")
 }
 
-/// A line for each scheme.
+/// One line per scheme.
 pub(super) fn lines(title: &str, unit: &str, cells: &[Cell], of: impl Fn(&Sample) -> f64) -> Panel {
     let mut panel = Panel::new(title, Drawing::Lines, threads_axis(), Axis::linear(unit));
     for cell in cells {
@@ -124,7 +124,7 @@ fn flushes(cells: &[Cell]) -> Panel {
     lines("(c) Flushes", "flushes per transaction", cells, |sample| sample.each(sample.log.flushes))
 }
 
-/// Threads down, schemes across.
+/// A table with one row per number of threads and one column per scheme.
 fn table(title: String, cells: &[Cell], text: impl Fn(&Cell, FlushScheme) -> String) -> Table {
     let mut table = Table::new(title, &["threads"]);
     table.columns.extend(FlushScheme::ALL.map(|scheme| scheme.to_string()));
@@ -136,7 +136,7 @@ fn table(title: String, cells: &[Cell], text: impl Fn(&Cell, FlushScheme) -> Str
     table
 }
 
-/// The paper's way to sum runs up.
+/// Summary by averages, as in the paper.
 fn averages(cells: &[Cell]) -> Table {
     let runs = cells.first().map_or(0, |cell| cell.device.len());
     table(format!("Transactions per second, average of {runs} runs, and least to most"), cells, |cell, scheme| {
@@ -147,7 +147,7 @@ fn averages(cells: &[Cell]) -> Table {
     })
 }
 
-/// How much of their work runs did.
+/// Share of the transactions that the runs completed.
 fn done(cells: &[Cell], scale: &Scale) -> Table {
     let title = "Share of its transactions that a run did before its time was over, average".to_owned();
     table(title, cells, |cell, scheme| {
@@ -158,7 +158,7 @@ fn done(cells: &[Cell], scale: &Scale) -> Table {
     })
 }
 
-/// What a reader must know about runs that were not what was planned.
+/// Notes on the runs that ended by time or outgrew their log.
 fn notes(cells: &[Cell], scale: &Scale) -> Vec<String> {
     let runs = || cells.iter().flat_map(|cell| cell.runs.iter().flatten());
     let (all, short) = (runs().count(), runs().filter(|sample| !sample.is_whole).count());
@@ -180,7 +180,7 @@ fn notes(cells: &[Cell], scale: &Scale) -> Vec<String> {
     notes
 }
 
-/// One of the paper's ratios beside ours.
+/// One of the paper's ratios, with this machine's ratio beside it.
 fn row(workload: &Workload, cell: &Cell, paper: f64) -> Claim {
     let rate = |scheme| cell.mean(scheme, Sample::per_second);
     let (existing, aggregated) = (rate(FlushScheme::Existing), rate(FlushScheme::Aggregated));

@@ -1,9 +1,11 @@
-//! What the clients do, and what the table must hold after it.
+//! The work of the clients, and the contents that the table must have afterwards.
 //!
-//! 1. Loaded entries have the indexes below `entries`. Those that belong to a client come after them, dealt out in turns: position `p` of
-//!    client `c` of `n` is index `entries + p * n + c`, so that keys of all clients grow together.
-//! 2. Every transaction goes through one [`Client`], which counts it when its commit has returned.
-//! 3. [`check`] reads the whole table afterwards: nothing that was committed is missing, nothing else is there, every value is right.
+//! 1. Loaded entries have the indexes below `entries`. Entries that belong to a client come after them, in round-robin
+//!    order: position `p` of client `c` of `n` is index `entries + p * n + c`, so that the keys of all clients grow
+//!    together.
+//! 2. Every transaction goes through one [`Client`], which counts the transaction when its commit has returned.
+//! 3. [`check`] reads the whole table afterwards: every committed entry is present, no other entry is, and every value
+//!    is right.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +20,7 @@ use crate::reproduce::stock::entry;
 use crate::slice::{Shared, Tally};
 use crate::{Error, Result, keys, values};
 
-/// Entries that a client of the transactional workload has at any time.
+/// Entries that a client of the transactional workload owns at any time.
 const OWN: u64 = 16;
 
 /// One of the paper's workloads.
@@ -26,14 +28,14 @@ const OWN: u64 = 16;
 pub(super) enum Work {
     /// Puts of new keys (figure 5a).
     Insert,
-    /// Updates and searches of loaded keys in random order, as many of each (figure 5b).
+    /// Updates and searches of loaded keys in random order, equally many of each (figure 5b).
     UpdateSearch,
-    /// An update, a delete and an insert, all or nothing (figure 6).
+    /// An update, a delete and an insert as one atomic transaction (figure 6).
     Oltp,
 }
 
 impl Work {
-    /// Entries that are loaded, of which any client may update any.
+    /// Loaded entries that any client may update.
     pub(super) const fn loaded(self, entries: u64) -> u64 {
         match self {
             Self::Insert => 0,
@@ -41,7 +43,7 @@ impl Work {
         }
     }
 
-    /// Entries that are loaded for each client.
+    /// Loaded entries of each client.
     pub(super) const fn own(self) -> u64 {
         match self {
             Self::Insert | Self::UpdateSearch => 0,
@@ -49,7 +51,7 @@ impl Work {
         }
     }
 
-    /// Positions that a client that did so many transactions has in the table.
+    /// The range of positions that a client has in the table after so many transactions.
     const fn held(self, done: u64) -> (u64, u64) {
         match self {
             Self::Insert => (0, done),
@@ -59,22 +61,22 @@ impl Work {
     }
 }
 
-/// What the clients of a run share.
+/// The state shared by the clients of a run.
 pub(super) struct Stage<'a> {
     pub(super) database: &'a Database,
     pub(super) table: &'a Table,
     pub(super) work: Work,
     /// Entries that any client may update.
     pub(super) loaded: u64,
-    /// Transactions for each client.
+    /// Transactions of each client.
     pub(super) transactions: u64,
     pub(super) seed: u64,
-    /// Transactions that each client was told are done.
+    /// Completed transactions of each client.
     pub(super) done: Vec<AtomicU64>,
 }
 
 impl Stage<'_> {
-    /// One client, until its transactions are done or the time is over.
+    /// One client, which works until its transactions are done or the time is over.
     pub(super) fn client(&self, number: usize, shared: &Shared<'_>, tally: &mut Tally) -> Result<()> {
         let mut client = Client {
             stage: self,
@@ -124,7 +126,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// The key and a new value of a random loaded entry.
+    /// Draws the key and a new value of a random loaded entry.
     fn changed(&mut self) {
         let (index, nonce) = (self.random.random_range(0..self.stage.loaded), self.random.random());
         entry(SHAPE, index, &mut self.key, &mut self.value);
@@ -149,7 +151,7 @@ impl Client<'_> {
         check_value(self.stage.table, index, found.as_deref().unwrap_or_default())
     }
 
-    /// Updates a loaded entry, deletes the client's oldest and inserts a new one.
+    /// Updates a loaded entry, deletes the client's oldest entry and inserts a new one.
     fn oltp(&mut self, position: u64, tally: &mut Tally) -> Result<()> {
         let table = self.stage.table;
         let mut batch = WriteBatch::new();
@@ -172,7 +174,7 @@ fn check_value(table: &Table, index: u64, value: &[u8]) -> Result<()> {
     Err(Error::WrongValue { table: table.name().to_owned(), index, bytes: value.len() })
 }
 
-/// Reads the whole table and compares it with what the clients were told.
+/// Reads the whole table and compares the contents with the clients' completed transactions.
 pub(super) fn check(stage: &Stage<'_>) -> Result<()> {
     let clients = stage.done.len() as u64;
     let held: Vec<_> = stage.done.iter().map(|done| stage.work.held(done.load(Ordering::Relaxed))).collect();

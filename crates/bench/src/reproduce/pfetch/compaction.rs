@@ -1,4 +1,4 @@
-//! One compaction by hand, and the readers that are compared.
+//! One manual compaction, and the readers under comparison.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ const READ_BYTES: usize = (VALUE_BYTES + DOCUMENT_HEADER_BYTES).next_multiple_of
 /// Bytes of a document before its value.
 const DOCUMENT_HEADER_BYTES: usize = 24;
 
-/// How documents are read.
+/// The reader of a compaction's documents.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
     pub(super) name: &'static str,
     pub(super) backend: BackendKind,
     pub(super) batch: usize,
-    /// Documents are read while others are written.
+    /// Whether documents are read while others are written.
     pub(super) overlapped: bool,
 }
 
@@ -35,17 +35,17 @@ pub(super) const IO_URING: Reader =
 pub(super) const OVERLAPPED: Reader =
     Reader { name: "io_uring, overlapped", backend: BackendKind::IoUring, batch: BATCH, overlapped: true };
 
-/// The paper's three, and what the product does.
+/// The paper's three readers, and the product's own.
 pub(super) const READERS: [Reader; 4] = [SYNC, LIBAIO, IO_URING, OVERLAPPED];
 
-/// How files are opened, and in which order documents are read.
+/// The mode in which files are opened, and the order in which documents are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mode {
     pub(super) direct: bool,
     pub(super) sorted: bool,
 }
 
-/// What one compaction took.
+/// Measurements of one compaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) seconds: f64,
@@ -58,18 +58,18 @@ impl Sample {
         self.times.read.as_secs_f64()
     }
 
-    /// Documents read in a second of the read phase.
+    /// Documents per second of the read phase.
     pub(super) fn read_rate(&self) -> f64 {
         self.documents as f64 / self.read_seconds()
     }
 
-    /// What is neither of the phases, with what the product does beside moving documents.
+    /// The time outside the phases, plus the time of the product's work besides moving documents.
     pub(super) fn other(&self) -> Duration {
         self.times.other + self.times.pack
     }
 }
 
-/// How it asks for documents.
+/// The compaction options of a reader and a mode.
 pub(super) fn compact_options(reader: &Reader, mode: Mode) -> CompactOptions {
     CompactOptions::new()
         .submission_batch(reader.batch)
@@ -81,7 +81,7 @@ pub(super) fn compact_options(reader: &Reader, mode: Mode) -> CompactOptions {
 /// Compacts a copy.
 ///
 /// # Errors
-/// When the database fails, or does not hold what it held before; [`Error::Interrupted`].
+/// When the database fails, or lost some of its contents; [`Error::Interrupted`].
 pub(super) fn compact(
     lab: &Lab<'_>, scale: &Scale, stock: &Stock, reader: &Reader, mode: Mode, turn: Turn,
 ) -> Result<Sample> {
@@ -104,13 +104,13 @@ pub(super) fn compact(
     Ok(Sample { seconds, documents: done.documents, times: done.times })
 }
 
-/// What the readers took with one data set, and what the device gave among them.
+/// The measurements of all readers with one data set, and those of the device among them.
 pub(super) struct Cell {
-    /// In the order of the readers.
+    /// The runs, in the order of the readers.
     pub(super) runs: Vec<Vec<Sample>>,
     /// Random reads of a document's bytes per second, one after the other.
     pub(super) alone: Vec<f64>,
-    /// With a submission batch in flight.
+    /// Random reads of a document's bytes per second, with a submission batch in flight.
     pub(super) batched: Vec<f64>,
 }
 
@@ -119,35 +119,35 @@ impl Cell {
         self.runs[reader].iter().map(of).collect()
     }
 
-    /// How many times longer one reader takes than another: the median over pairs of runs.
+    /// The time of one reader divided by the time of another: the median over pairs of runs.
     pub(super) fn ratio(&self, over: usize, under: usize, of: impl Fn(&Sample) -> f64 + Copy) -> f64 {
         paired_ratio(&self.samples(over, of), &self.samples(under, of))
     }
 
-    /// Of a reader's rate of documents, the median share of the device's random reads.
+    /// The rate of a reader's documents as a share of the device's random reads: the median.
     pub(super) fn share(&self, reader: usize) -> f64 {
         paired_ratio(&self.samples(reader, Sample::read_rate), &self.batched)
     }
 
-    /// How many times more the device reads with a batch in flight.
+    /// The device's read rate with a batch in flight, divided by that with one read at a time.
     pub(super) fn depth_ratio(&self) -> f64 {
         paired_ratio(&self.batched, &self.alone)
     }
 }
 
-/// What one turn brought.
+/// The measurement of one turn.
 enum Taken {
     Run(Sample),
     Device(f64),
 }
 
-/// The file that the device is measured on, past the page cache.
+/// The file for measurements of the device, opened past the page cache.
 pub(super) fn device_file(lab: &mut Lab<'_>) -> Result<File> {
     let path = lab.file()?;
     Ok(lab.psync().open(&path, &psync::OpenOptions { direct: true, ..psync::OpenOptions::default() })?)
 }
 
-/// Every reader in turns, and the device among them.
+/// Measures every reader in turns, and the device among them.
 pub(super) fn contest(
     lab: &mut Lab<'_>, scale: &Scale, stock: &Stock, readers: &[Reader], mode: Mode, what: &str,
 ) -> Result<Cell> {

@@ -1,13 +1,17 @@
-//! The paper on parallel fetch (Lee, Oh and Lee, "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting Parallel Reads in Flash SSDs", IEEE
-//! Access 9, 2021), sections III and V: figures 2 and 4 to 10, with this project's own goals.
+//! The paper on parallel fetch (Lee, Oh and Lee, "Boosting Compaction in B-Tree Based Key-Value Store by Exploiting
+//! Parallel Reads in Flash SSDs", IEEE Access 9, 2021), sections III and V: figures 2 and 4 to 10, with this project's
+//! own goals.
 //!
-//! 1. `Scale` has the paper's data sets, scaled with their ratios kept. A `Stock` is one of them, written once (`store`).
-//! 2. A run (`compaction`) is one compaction by hand of a copy that was just opened, with one of the readers: sync, libaio, io_uring, and
-//!    io_uring as the product uses it. They take turns, with the device's random reads among them.
-//! 3. Figure 2 divides the time (`split`), figures 4 to 7 compare sizes (`overall`), 9 submission batches (`batches`), 10 readahead (`readahead`), and 8
-//!    is YCSB-A with a compaction inside (`ycsb`).
+//! 1. `Scale` has the paper's data sets, scaled with their ratios kept. A `Stock` is one of these data sets, written
+//!    once (`store`).
+//! 2. A run (`compaction`) is one manual compaction of a freshly opened copy, with one of four readers: sync, libaio,
+//!    io_uring, and io_uring as the product uses it. The readers take turns, with samples of the device's random reads
+//!    among them.
+//! 3. Figure 2 divides the time (`split`). Figures 4 to 7 compare sizes (`overall`), figure 9 submission batches
+//!    (`batches`), and figure 10 readahead (`readahead`). Figure 8 is YCSB-A with a compaction inside (`ycsb`).
 //!
-//! Invariants: a run begins with nothing in memory; it moves every live document, and some are looked up and compared afterwards.
+//! Invariants: a run begins with nothing in memory; a run moves every live document, and some documents are looked up
+//! and compared afterwards.
 //!
 //! Left to others: compaction itself.
 
@@ -25,7 +29,7 @@ use crate::reproduce::lab::{Device, Lab, Method};
 use crate::reproduce::{Effort, Experiment, Finding};
 use scale::Scale;
 
-/// The figures, in the order in which they are measured.
+/// The figures, in the order of measurement.
 const FIGURES: [&str; 6] = ["2", overall::DIRECT.name, overall::BUFFERED.name, "8", "9", "10"];
 
 /// The experiment.
@@ -34,7 +38,7 @@ pub struct PfetchPaper {
 }
 
 impl PfetchPaper {
-    /// At the sizes that an effort affords.
+    /// The experiment at the sizes that an effort affords.
     #[must_use]
     pub const fn new(effort: Effort) -> Self {
         Self { scale: Scale::new(effort) }

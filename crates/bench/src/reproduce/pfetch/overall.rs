@@ -1,4 +1,5 @@
-//! Figures 4 to 7: time of a compaction, and of its reads, by size of the data, with direct and buffered I/O. And this project's goals for them.
+//! Figures 4 to 7: time of a compaction, and of its reads, by size of the data, with direct and buffered I/O. This
+//! project's own goals stand beside them.
 
 use super::compaction::{Cell, Mode, OVERLAPPED, READERS, Sample, contest};
 use super::scale::{BATCH, Scale, Set};
@@ -8,7 +9,7 @@ use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Claim, Drawing, Figure, Panel, Point, number, times, times_range};
 use crate::reproduce::lab::Lab;
 
-/// Places of the readers that claims are about.
+/// Positions of the readers that the claims are about.
 const SYNC: usize = 0;
 const IO_URING: usize = 2;
 
@@ -90,7 +91,7 @@ fn claims(pair: &Pair, cells: &[(Set, Cell)]) -> Vec<Claim> {
         device: device.clone(),
         setting: setting.clone(),
     };
-    // What was not a number is not met.
+    // A ratio that is not a number does not meet a goal.
     let least = |ratios: &[f64], bound: f64| ratios.iter().all(|ratio| *ratio >= bound);
     let mut claims = Vec::new();
     if pair.mode.direct {

@@ -17,7 +17,7 @@ const READERS: [Reader; 3] = [SYNC, LIBAIO, IO_URING];
 const SECTOR_BYTES: f64 = 512.0;
 const MODE: Mode = Mode { direct: false, sorted: true };
 
-/// Of the report, where the size of reads is missing.
+/// The report's note where the size of reads is missing.
 const UNCOUNTED: &str = "The device's reads cannot be counted here, so their size is missing.";
 
 /// A block device, as the system describes it.
@@ -25,14 +25,14 @@ struct Block {
     directory: PathBuf,
 }
 
-/// The readahead of a device. What is set is set back.
+/// The readahead of a device. A changed readahead is restored on drop.
 struct Readahead {
     path: PathBuf,
     before: String,
 }
 
 impl Block {
-    /// The one that a file system is on; none where there is none, or it says nothing.
+    /// The block device below the file system of `path`; none if there is none, or the system describes none.
     fn below(path: &Path) -> Option<Self> {
         let device = fs::metadata(path).ok()?.st_dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -40,7 +40,7 @@ impl Block {
         Some(Self { directory })
     }
 
-    /// Reads that were completed, and the sectors that they read.
+    /// Completed reads, and the sectors that they read.
     fn reads(&self) -> Option<(f64, f64)> {
         let text = fs::read_to_string(self.directory.join("stat")).ok()?;
         let mut fields = text.split_whitespace().map(|field| field.parse::<u64>().ok());
@@ -48,9 +48,9 @@ impl Block {
         Some((reads as f64, sectors as f64))
     }
 
-    /// Its readahead.
+    /// The device's readahead.
     fn readahead(&self) -> Option<Readahead> {
-        // A partition has none of its own.
+        // A partition has no readahead of its own; the whole device's applies.
         let own = self.directory.join("queue/read_ahead_kb");
         let path = if own.exists() { own } else { self.directory.parent()?.join("queue/read_ahead_kb") };
         let before = fs::read_to_string(&path).ok()?.trim().to_owned();
@@ -59,7 +59,7 @@ impl Block {
 }
 
 impl Readahead {
-    /// In KiB.
+    /// The readahead in KiB.
     fn kib(&self) -> Option<u64> {
         self.before.parse().ok()
     }
@@ -68,7 +68,7 @@ impl Readahead {
         fs::write(&self.path, kib).map_err(Error::io("setting", &self.path))
     }
 
-    /// Whether this user may set it.
+    /// Whether this user may set the readahead.
     fn can_be_set(&self) -> bool {
         self.set(&self.before).is_ok()
     }
@@ -76,7 +76,7 @@ impl Readahead {
 
 impl Drop for Readahead {
     fn drop(&mut self) {
-        // Where nothing else failed, it was set back before.
+        // An error can be ignored, because a run without other errors has already restored the readahead.
         let _ = self.set(&self.before);
     }
 }

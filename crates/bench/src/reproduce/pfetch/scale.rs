@@ -1,4 +1,4 @@
-//! Sizes: the paper's, scaled down with their ratios kept.
+//! Sizes: the paper's sizes, scaled down with their ratios kept.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) const KEY_BYTES: usize = 16;
 pub(super) const VALUE_BYTES: usize = 4096 - KEY_BYTES;
 /// Pairs of the paper's data sets of 3, 7.5 and 15 GB, and the operations of its YCSB runs over them, in thousands.
 const PAPER_SETS: [(&str, u64, u64); 3] = [("3 GB", 732, 2000), ("7.5 GB", 1831, 5000), ("15 GB", 3662, 10_000)];
-/// Thousands of pairs behind figure 2.
+/// Thousands of pairs in the data set of figure 2.
 const PAPER_SPLIT: u64 = 1500;
 /// Submission batch of the comparisons.
 pub(super) const BATCH: usize = 128;
@@ -24,10 +24,10 @@ pub(super) const CLIENTS: usize = 2;
 /// A data set of the paper, scaled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set {
-    /// Its size in the paper.
+    /// The data set's size in the paper.
     pub(super) name: &'static str,
     pub(super) pairs: u64,
-    /// Operations of YCSB-A over it.
+    /// Operations of YCSB-A over the data set.
     pub(super) operations: u64,
 }
 
@@ -39,9 +39,9 @@ pub(super) struct Scale {
     per_thousand: u64,
     /// Runs of each cell.
     pub(super) repeats: usize,
-    /// Batches and readaheads of figures 9 and 10: every so manieth.
+    /// Stride through the batches and readaheads of figures 9 and 10.
     pub(super) stride: usize,
-    /// Whether the device's readahead may be changed for a while, which is everybody's.
+    /// Whether the run may change the device's readahead for a while. The setting affects every user of the machine.
     pub(super) sets_readahead: bool,
     pub(super) cache_bytes: u64,
     pub(super) write_buffer_bytes: u64,
@@ -98,17 +98,17 @@ impl Scale {
         })
     }
 
-    /// The data set behind figures 9 and 10.
+    /// The data set of figures 9 and 10.
     pub(super) fn middle(&self) -> Set {
         self.sets()[1]
     }
 
-    /// The data set behind figure 2.
+    /// The data set of figure 2.
     pub(super) const fn split(&self) -> Set {
         Set { name: "1.5 M pairs", pairs: PAPER_SPLIT * self.per_thousand, operations: 0 }
     }
 
-    /// How databases are opened, but for the backend.
+    /// The options of a database, except for the backend.
     pub(super) fn options(&self) -> braid::Options {
         braid::Database::options()
             .durability(braid::Durability::Os)
@@ -117,7 +117,8 @@ impl Scale {
             .lend_write_buffer(false)
     }
 
-    /// Most bytes on storage at a time: the largest data set with a third of garbage, a compacted one beside it, what YCSB-A writes, the device's file.
+    /// Peak bytes on storage: the largest data set with a third of garbage, a compacted one beside it, the writes of
+    /// YCSB-A, and the device's file.
     pub(super) fn needed_bytes(&self) -> u64 {
         let [.., largest] = self.sets();
         let pair = (KEY_BYTES + VALUE_BYTES) as u64 + 256;

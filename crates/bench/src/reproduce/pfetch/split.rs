@@ -1,4 +1,4 @@
-//! Figure 2: where the time of a compaction goes, with offsets sorted and not.
+//! Figure 2: the division of a compaction's time, with offsets sorted and not.
 
 use super::compaction::{IO_URING, Mode, Reader, SYNC, Sample, contest};
 use super::scale::Scale;
@@ -10,7 +10,7 @@ use crate::reproduce::lab::Lab;
 
 const NAME: &str = "2";
 const READERS: [Reader; 2] = [SYNC, IO_URING];
-/// The device's columns of the paper. There is one here.
+/// The paper has one column per device; this run has one device.
 const DEVICE: &str = "this device";
 
 type Part = (&'static str, fn(&Sample) -> f64);

@@ -1,7 +1,7 @@
-//! The data that is compacted.
+//! The data to be compacted.
 //!
-//! A [`Stock`] is a database that was filled and closed once for all runs of a figure. Each run has a copy: document segments, which never change once
-//! they are sealed, are linked, and everything else is copied.
+//! A [`Stock`] is a database that was filled and closed once for all runs of a figure. Each run has a copy: document
+//! segments are linked, because they never change once they are sealed, and everything else is copied.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const BATCH_PAIRS: usize = 256;
 /// Keys that are looked up after a run.
 const CHECKED: u64 = 256;
 
-/// A filled database that nothing changes.
+/// A filled database that no run changes.
 pub(super) struct Stock {
     directory: TempDir,
     pairs: u64,
@@ -35,7 +35,7 @@ pub(super) fn pair(index: u64, nonce: u64) -> (Vec<u8>, Vec<u8>) {
     (keys::key(index, KEY_BYTES), value)
 }
 
-/// Fails unless this is the value of a pair.
+/// Fails unless `value` is a value of the pair.
 pub(super) fn check(index: u64, value: Option<&[u8]>) -> Result<()> {
     let is_right = value.is_some_and(|value| value.len() == VALUE_BYTES && values::is_right(index, value));
     let bytes = value.map_or(0, <[u8]>::len);
@@ -67,7 +67,7 @@ impl Stock {
         Ok(Self { directory, pairs: set.pairs })
     }
 
-    /// A copy, of which nothing is in the page cache.
+    /// A copy, with none of its pages in the page cache.
     pub(super) fn copy(&self, lab: &Lab<'_>) -> Result<TempDir> {
         let copy = tempfile::tempdir_in(lab.path()).map_err(Error::io("creating a directory in", lab.path()))?;
         copy_below(self.directory.path(), copy.path(), false)?;
@@ -79,7 +79,7 @@ impl Stock {
         self.pairs
     }
 
-    /// Looks some of the pairs up.
+    /// Looks up some of the pairs.
     pub(super) fn check_some(&self, table: &Table, seed: u64) -> Result<()> {
         let indexes: Vec<u64> = (0..CHECKED).map(|number| mix(number ^ seed) % self.pairs).collect();
         let keys: Vec<_> = indexes.iter().map(|index| keys::key(*index, KEY_BYTES)).collect();
@@ -88,7 +88,7 @@ impl Stock {
     }
 }
 
-/// Opens the pairs of a copy.
+/// Opens a copy and its table of pairs.
 pub(super) fn open(options: braid::Options, path: &Path) -> Result<(Database, Table)> {
     let database = options.open(path)?;
     let table = database.open_table(TABLE)?;

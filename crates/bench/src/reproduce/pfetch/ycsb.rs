@@ -1,4 +1,5 @@
-//! Figure 8: throughput of YCSB's update-heavy workload (A: half reads, half updates, zipfian) with one compaction inside.
+//! Figure 8: throughput of YCSB's update-heavy workload (A: half reads, half updates, zipfian) with one compaction
+//! inside.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::ycsb::{Core, Distribution, Requests};
 use crate::{Error, Result, keys};
 
 const NAME: &str = "8";
-/// The place of io_uring among the readers.
+/// The position of io_uring among the readers.
 const IO_URING: usize = 2;
 
 pub(super) fn measure(lab: &mut Lab<'_>, scale: &Scale) -> Result<Finding> {
@@ -66,7 +67,7 @@ pub(super) fn measure(lab: &mut Lab<'_>, scale: &Scale) -> Result<Finding> {
     Ok(Finding { figure, claims })
 }
 
-/// Operations a second.
+/// Operations per second.
 fn run(lab: &Lab<'_>, scale: &Scale, stock: &Stock, set: &Set, reader: &Reader, mode: Mode, turn: Turn) -> Result<f64> {
     let copy = stock.copy(lab)?;
     let (database, table) = open(scale.options().backend(reader.backend), copy.path())?;
@@ -106,7 +107,7 @@ fn run(lab: &Lab<'_>, scale: &Scale, stock: &Stock, set: &Set, reader: &Reader, 
     Ok(set.operations as f64 / seconds)
 }
 
-/// What one client does.
+/// The work of one client.
 fn work(table: &Table, set: &Set, taken: &AtomicU64, mut random: SmallRng, goes_on: impl Fn() -> bool) -> Result<()> {
     let mut requests = Requests::new(Distribution::Zipfian, Core::A, set.pairs, set.operations);
     while taken.fetch_add(1, Ordering::Relaxed) < set.operations && goes_on() {

@@ -16,7 +16,7 @@ use crate::trees::Shape;
 const BATCH: usize = 64;
 /// Keys of a range.
 const RANGE: u64 = 1 << 16;
-/// One kind of work that trees are compared in.
+/// One kind of work for a comparison of trees.
 struct Work {
     name: &'static str,
     unit: &'static str,
@@ -24,12 +24,12 @@ struct Work {
     paper: &'static str,
     /// The share of inserts that trees are tuned for.
     inserts: f64,
-    /// The share of searches in batches that they are tuned for.
+    /// The share of batched searches that trees are tuned for.
     batched: f64,
     sample: fn(&mut Player<'_>, std::time::Duration) -> Result<f64>,
 }
 
-/// Ordered so that a tree is read before it is changed.
+/// The order reads a tree before the tree is changed.
 const WORKS: [Work; 4] = [
     Work {
         name: "point search, one at a time",
@@ -69,7 +69,7 @@ const WORKS: [Work; 4] = [
     },
 ];
 
-/// All of it, for two shapes of entries and two sizes of memory.
+/// All goals, for two shapes of entries and two sizes of memory.
 pub(super) fn goals(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Device) -> Result<Finding> {
     let profile = paper.profile(lab)?;
     let scale = paper.scale;
@@ -131,7 +131,7 @@ fn add(panel: &mut Panel, trees: &[Contestant], samples: &[Vec<f64>], group: &st
     }
 }
 
-/// A name that fits below a bar.
+/// A name short enough to fit below a bar.
 fn initials(name: &str) -> &str {
     match name {
         PIO => "PIO",
@@ -141,7 +141,8 @@ fn initials(name: &str) -> &str {
     }
 }
 
-/// What the device gave; and, of a goal that was missed, that batching alone cannot reach it where the device's own ratio is below.
+/// The device's limits. A missed goal for batches is marked as beyond the reach of batching alone, if the device's own
+/// ratio is below the goal.
 fn bound(goal: f64, is_batched: bool, is_missed: bool, device: &Device) -> String {
     let text = device.text();
     if is_missed && is_batched && device.depth_ratio() < goal {
@@ -164,7 +165,7 @@ fn rows(work: &Work, shape: Shape, samples: &[Vec<f64>], device: &Device, settin
         setting: setting.into(),
     };
     let [b_plus, pio, fd] = samples else { return Vec::new() };
-    // Ten times the inserts is asked for with the paper's entries; the larger ones stand beside.
+    // The goal of ten times the inserts is set for the paper's entries only. The larger entries stand beside.
     let is_goal = work.goal < 10.0 || shape == SMALL;
     let what = format!("{} against the {B_PLUS}", work.name);
     let mut rows = vec![row(what, work.goal, paired_ratio(b_plus, pio), work.paper, is_goal)];

@@ -1,4 +1,4 @@
-//! Figures 2 and 3: what the device does with larger requests, and with more of them at a time.
+//! Figures 2 and 3: the device's response to larger requests, and to more requests at a time.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -33,7 +33,7 @@ impl DirectFile {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let direct = i32::try_from(OFlags::DIRECT.bits()).expect("a flag of open");
         let open = OpenOptions::new().read(true).write(true).custom_flags(direct).open(path);
-        // Where a file system refuses it, what is measured is the page cache, and the report says so.
+        // A file system may refuse direct I/O. The measurement is then of the page cache, and the report says so.
         let file = open.or_else(|_| OpenOptions::new().read(true).write(true).open(path));
         let file = file.map_err(Error::io("opening", path))?;
         let bytes = file.metadata().map_err(Error::io("looking at", path))?.len();
@@ -89,7 +89,7 @@ pub(super) fn latency(lab: &mut Lab<'_>, device: &Device) -> Result<Finding> {
     Ok(Finding { figure, claims })
 }
 
-/// Sends requests of a page, `level` at a time, and tells MiB per second.
+/// Sends requests of a page, `level` at a time, and returns MiB per second.
 fn batches(lab: &Lab<'_>, time: Duration, level: usize, mut next: impl FnMut(Buffer) -> Request) -> Result<f64> {
     let psync = lab.psync().clone().with_pio_max(level);
     let mut buffers: Vec<Buffer> = (0..level).map(|_| Buffer::zeroed(PAGE)).collect();
@@ -101,22 +101,22 @@ fn batches(lab: &Lab<'_>, time: Duration, level: usize, mut next: impl FnMut(Buf
     Ok(done as f64 * PAGE as f64 / f64::from(1 << 20) / elapsed.as_secs_f64())
 }
 
-/// One psync call; its buffers come back.
+/// One psync call, which returns the buffers of its requests.
 pub(super) fn run(psync: &Psync, requests: Vec<Request>) -> Result<Vec<Buffer>> {
     Ok(psync.run_all(requests)?.into_iter().flatten().collect())
 }
 
-/// What comes next in one of figure 3's workloads: whether the request with this number writes.
+/// A workload of figure 3: whether the request with this number writes.
 type Pattern = fn(number: usize, level: usize) -> bool;
 
 const READS: Pattern = |_, _| false;
 const WRITES: Pattern = |_, _| true;
 /// A read directly followed by a write.
 pub(super) const INTERLEAVED: Pattern = |number, _| number % 2 == 1;
-/// As many reads as fit a call, then as many writes.
+/// As many reads as fit one call, then as many writes.
 const SEPARATE: Pattern = |number, level| number / level % 2 == 1;
 
-/// Figure 3: bandwidth of random requests of 4 KiB by how many are sent at a time.
+/// Figure 3: bandwidth of random requests of 4 KiB by the number sent at a time.
 pub(super) fn bandwidth(lab: &mut Lab<'_>, device: &Device) -> Result<Finding> {
     let path = lab.file()?;
     let options = psync::OpenOptions { write: true, direct: true, ..psync::OpenOptions::default() };

@@ -1,6 +1,6 @@
 //! Sizes of memory, as figures print them.
 
-/// `1.5 MiB`, `96 KiB`.
+/// A size in bytes as text, such as `1.5 MiB` or `96 KiB`.
 pub(super) fn text(bytes: u64) -> String {
     if bytes >= 1 << 20 {
         let mebibytes = bytes as f64 / f64::from(1 << 20);
@@ -13,7 +13,7 @@ pub(super) fn text(bytes: u64) -> String {
     format!("{} KiB", bytes >> 10)
 }
 
-/// `memory 2 MiB, 1/512 of the data`.
+/// A budget beside its data, such as `memory 2 MiB, 1/512 of the data`.
 pub(super) fn beside(memory_bytes: u64, data_bytes: u64) -> String {
     format!("memory {}, 1/{} of the data", text(memory_bytes), data_bytes / memory_bytes.max(1))
 }

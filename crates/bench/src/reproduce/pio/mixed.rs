@@ -11,7 +11,7 @@ use crate::reproduce::{Finding, stock::Contestant};
 /// Inserts out of a hundred operations; the others are point searches.
 const INSERTS: [u32; 5] = [10, 30, 50, 70, 90];
 
-/// What the paper says of the other trees.
+/// The paper's statements about the other trees.
 const PAPER: [(&str, &str); 3] = [
     (super::BFTL, "2.5x to 13.7x, 2x to 13x, 2.1x to 15x"),
     (super::B_PLUS, "1.6x to 11x, 1.4x to 10.9x, 1.6x to 10.5x"),
@@ -65,7 +65,7 @@ fn panel(inserts: u32, trees: &[Contestant], samples: &[Vec<Mixed>]) -> Panel {
     panel
 }
 
-/// Against the B+-tree it is a goal of this project too: every workload faster.
+/// The rows for one tree. Against the B+-tree this project has a goal too: every workload faster.
 fn claims(name: &str, ratios: &[f64], device: &Device, setting: &str) -> Vec<Claim> {
     let says = PAPER.iter().find(|(known, _)| *known == name).map_or("", |(_, says)| says);
     let what = format!("mixed workloads against the {name}, 10 % to 90 % inserts");

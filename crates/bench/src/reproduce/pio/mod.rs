@@ -1,11 +1,12 @@
-//! The PIO B-tree paper (Roh et al., PVLDB 5(4), 2011): figures 2, 3, 4, 9, 10, 11, 12 and 13, and this project's own goals.
+//! The PIO B-tree paper (Roh et al., PVLDB 5(4), 2011): figures 2, 3, 4, 9, 10, 11, 12 and 13, and this project's own
+//! goals.
 //!
-//! 1. `Scale` keeps the paper's ratios (memory : data, buffer : memory, OPQ : memory, 4 MB : 1 GB for TPC-C) at the sizes that an
-//!    [`Effort`] affords.
-//! 2. Figures 2 to 4 are about the device and need no index (`io`, `parallel`). The others measure trees that are built and
-//!    tuned for what the figure asks (`tuning`).
-//! 3. Samples have a time, not a count, so a slow tree does not stall the run; times are per operation where the paper's are for
-//!    millions of them.
+//! 1. `Scale` keeps the paper's ratios (memory : data, buffer : memory, OPQ : memory, 4 MB : 1 GB for TPC-C) at the
+//!    sizes that an [`Effort`] affords.
+//! 2. Figures 2 to 4 are about the device and need no index (`io`, `parallel`). The other figures measure trees that
+//!    are built and tuned for the figure's workload (`tuning`).
+//! 3. Samples have a fixed time, not a fixed count, so that a slow tree does not stall the run. Times are per operation
+//!    where the paper's times are for millions of operations.
 
 mod headline;
 mod io;
@@ -29,7 +30,7 @@ use crate::reproduce::stock::{Plan, Prepared, Stock};
 use crate::reproduce::{Effort, Experiment, Finding};
 use scale::Scale;
 
-/// The figures, in the order in which they are measured: those that share trees stand together.
+/// The figures, in the order of measurement. Figures that share trees are adjacent.
 const FIGURES: [&str; 9] = ["2", "3", "4", "9", "10", "11", "headline", "12", "13"];
 
 /// Names of the trees in figures.
@@ -44,12 +45,12 @@ pub struct PioPaper {
     scale: Scale,
     stock: Stock,
     profile: Option<DeviceProfile>,
-    /// Trees that held more than their budget, to be said with the figure.
+    /// Notes on trees that held more memory than their budget, for the figure.
     over_budget: Vec<String>,
 }
 
 impl PioPaper {
-    /// At the sizes that an effort affords.
+    /// The experiment at the sizes that an effort affords.
     #[must_use]
     pub fn new(effort: Effort) -> Self {
         Self { scale: Scale::new(effort), stock: Stock::default(), profile: None, over_budget: Vec::new() }
@@ -63,7 +64,7 @@ impl PioPaper {
         Ok(self.profile.clone().unwrap_or_default())
     }
 
-    /// Samples of trees at one workload, in turns. Each tree is read for a while before.
+    /// Samples of trees at one workload, in turns. Each tree is warmed up with searches before.
     fn contest<T>(
         &mut self, lab: &mut Lab<'_>, what: &str, plans: &[Plan], sample: impl Fn(&mut Player<'_>) -> Result<T>,
     ) -> Result<Vec<Vec<T>>> {
@@ -89,7 +90,7 @@ impl PioPaper {
         let (held, budget) = (prepared.tree.memory_bytes(), prepared.plan.memory_bytes);
         let name = prepared.tree.name();
         let note = format!("{name} held {} of memory, more than its {}.", memory::text(held), memory::text(budget));
-        // What a frame's headers take is no matter.
+        // The tolerance of 1/16 covers the headers of frames.
         if held > budget + budget / 16 && !self.over_budget.contains(&note) {
             self.over_budget.push(note);
         }
@@ -145,7 +146,7 @@ impl Experiment for PioPaper {
     }
 }
 
-/// A row of the comparison with the paper that is no goal of this project.
+/// A row of the comparison with the paper, without a goal of this project.
 fn claim(figure: &str, what: &str, paper: &str, here: String, device: &Device, setting: &str) -> Claim {
     Claim::of_paper(figure, what, paper, here, device.text(), setting)
 }

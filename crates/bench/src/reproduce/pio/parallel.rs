@@ -18,13 +18,13 @@ use crate::{Error, Result};
 
 const PSYNC: &str = "psync";
 const THREADS: &str = "threads";
-/// Requests that figure 4 (c) counts context switches of.
+/// Number of requests that the context switches of figure 4 (c) refer to.
 const REQUESTS: f64 = 1e6;
 
-/// What a sample saw.
+/// Measurements of one sample.
 struct Sample {
     mebibytes_per_second: f64,
-    /// Per request.
+    /// Context switches per request.
     switches: f64,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn comparison(paper: &PioPaper, lab: &mut Lab<'_>, device: &Device) -
     let (across, upwards) = (Axis::logarithmic("OutStd level"), Axis::logarithmic("context switches"));
     let mut panel = Panel::new("(c) Context switches", Drawing::Lines, across, upwards);
     measure(lab, "(c)", &shared_files, false, |name, level, samples| {
-        // Less than one in all is drawn as one: the axis is logarithmic.
+        // Fewer than one switch in all is drawn as one, because the axis is logarithmic.
         let switches = samples.iter().map(|sample| (sample.switches * REQUESTS).max(1.0)).collect();
         panel.add(name, Point::of(level as f64, switches));
     })?;
@@ -179,12 +179,12 @@ fn by_threads(lab: &Lab<'_>, turn: Turn, paths: &[PathBuf], writes: bool) -> Res
     Ok(sample(done, seconds, switches))
 }
 
-/// Context switches of this thread since it began; 0 where the kernel does not tell.
+/// Context switches of this thread since it began; 0 if the kernel does not report them.
 fn switches_of_thread() -> u64 {
     fs::read_to_string("/proc/thread-self/status").map_or(0, |status| switches(&status))
 }
 
-/// Context switches of all threads that this process has now.
+/// Context switches of all current threads of this process.
 fn switches_of_process() -> u64 {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return 0 };
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());

@@ -11,16 +11,17 @@ use crate::trees::pio::{CACHE_BYTES_MIN, QUEUE_BYTES_MIN, Tuning};
 
 /// Bytes of a page, the paper's unit of the OPQ.
 const PAGE_BYTES: u64 = 4096;
-/// From one size of the queue to the next.
+/// The ratio of one queue size to the one before.
 const STEP: u64 = 4;
 
-/// Figure 11: from the smallest queue to all that the pool can spare. The B+-tree stands beside, with all of the memory as its pool.
+/// Figure 11: from the smallest queue to the largest that the pool can spare. The B+-tree stands beside, with all of
+/// the memory as its pool.
 pub(super) fn queue_sizes(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Device) -> Result<Finding> {
     let profile = paper.profile(lab)?;
     let scale = paper.scale;
     let bytes = scale.memory_bytes(PAPER_RATIO);
     let b_plus = tuning::b_plus(&profile, SMALL);
-    // As in the paper (§4.1.3), leaves are as for figure 9.
+    // As in the paper (§4.1.3), leaves are the same as for figure 9.
     let Contestant::Pio(Tuning { leaf_pages, .. }) = tuning::pio(&profile, SMALL, scale.entries, bytes, 0.0) else {
         unreachable!("a tuning of the PIO B-tree is one")
     };
@@ -48,7 +49,7 @@ pub(super) fn queue_sizes(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Devi
         let pio = Contestant::Pio(Tuning { leaf_pages, queue_bytes: pages * PAGE_BYTES });
         let plans = [b_plus, pio].map(|tree| scale.plan(tree, SMALL, bytes));
         let what = format!("figure 11, OPQ of {pages} pages");
-        // The B+-tree as fresh as the PIO B-tree, which is another one at each size.
+        // The stock is cleared so that the B+-tree is as fresh as the PIO B-tree, which is another tree at each size.
         paper.stock.clear()?;
         let samples = paper.contest(lab, &what, &plans, |player| {
             let search = player.searches(scale.slice)?;
@@ -83,7 +84,7 @@ fn claims(ratios: &Ratios, memory_pages: u64, device: &Device, setting: &str) ->
     let Some((least, smallest)) = ratios.first() else { return Vec::new() };
     let at_least = format!("{} with {least} pages", times(smallest[0]));
     let best = ratios.iter().map(|(_, [insert, _])| *insert).fold(0.0, f64::max);
-    // The paper's 1024 pages of 4096.
+    // The paper's OPQ of 1024 pages, out of 4096.
     let quarter = ratios.iter().min_by_key(|(pages, _)| pages.abs_diff(memory_pages / 4));
     let (pages, [insert, search]) = quarter.copied().unwrap_or((0, [f64::NAN; 2]));
     let at_quarter = format!("{} and {} with an OPQ of {pages} of {memory_pages} pages", times(insert), times(search));

@@ -9,7 +9,7 @@ use crate::reproduce::lab::{Device, Lab};
 
 /// Keys of a range in the paper: 1K to 32M by factors of 8.
 const LENGTHS: [u64; 6] = [1 << 10, 1 << 13, 1 << 16, 1 << 19, 1 << 22, 1 << 25];
-/// From here on the paper has its 5x.
+/// The shortest range for which the paper has its 5x.
 const LONG: u64 = 1 << 16;
 
 /// Figure 10, as far as the data reaches.

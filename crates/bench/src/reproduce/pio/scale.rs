@@ -1,4 +1,4 @@
-//! Sizes: the paper's ratios at what an effort affords.
+//! Sizes: the paper's ratios, at the sizes that an effort affords.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ use crate::trees::Shape;
 
 /// Entries of 8 B + 8 B, as in the paper.
 pub(super) const SMALL: Shape = Shape { key_bytes: 8, value_bytes: 8 };
-/// Entries of 16 B + 100 B, as stores of today are measured.
+/// Entries of 16 B + 100 B, a usual size in measurements of today's stores.
 pub(super) const LARGE: Shape = Shape { key_bytes: 16, value_bytes: 100 };
 /// Data : memory in the paper: 8 GB and 16 MB.
 pub(super) const PAPER_RATIO: u64 = 512;
-/// Data : memory with more memory.
+/// Data : memory in the setting with more memory.
 pub(super) const EASY_RATIO: u64 = 64;
 /// Data : memory of TPC-C in the paper: 1 GB and 4 MB.
 pub(super) const TPCC_RATIO: u64 = 256;
-/// Least budget of a tree: below, a pool of pages is no pool.
+/// The least budget of a tree. Below this size a buffer pool has too few pages.
 const MEMORY_BYTES_MIN: u64 = 256 << 10;
 
 /// Sizes and times of one effort.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     effort: Effort,
-    /// Entries of 8 B + 8 B; as many bytes of others.
+    /// Entries of 8 B + 8 B. Entries of another shape have the same number of bytes in all.
     pub(super) entries: u64,
     /// Samples of each cell.
     pub(super) repeats: usize,
-    /// Time of a sample of a tree.
+    /// Duration of a sample of a tree.
     pub(super) slice: Duration,
-    /// Time of a sample of the TPC-C trace.
+    /// Duration of a sample of the TPC-C trace.
     pub(super) trace_slice: Duration,
-    /// Time of a sample of the device.
+    /// Duration of a sample of the device.
     pub(super) device_slice: Duration,
     /// Bytes of the file that figures 2 to 4 read and write.
     pub(super) file_bytes: u64,
-    /// TPC-C's scale.
+    /// The scale of TPC-C, in warehouses.
     pub(super) warehouses: u64,
 }
 
@@ -82,18 +82,18 @@ impl Scale {
         self.entries * SMALL.entry_bytes() as u64
     }
 
-    /// The budget of a tree that has one byte of memory for so many of data.
+    /// The budget of a tree with `ratio` bytes of data for each byte of memory.
     pub(super) fn memory_bytes(&self, ratio: u64) -> u64 {
         (self.data_bytes() / ratio).max(MEMORY_BYTES_MIN)
     }
 
-    /// A tree of entries of that shape, as many as have the bytes of all small ones.
+    /// A tree of entries of that shape, with as many bytes in all as the small entries have.
     pub(super) fn plan(&self, contestant: Contestant, shape: Shape, memory_bytes: u64) -> Plan {
         let load = Load::Even(self.entries_of(shape));
         Plan { contestant, shape, load, memory_bytes }
     }
 
-    /// Entries of that shape.
+    /// Number of entries of that shape.
     pub(super) const fn entries_of(&self, shape: Shape) -> u64 {
         self.data_bytes() / shape.entry_bytes() as u64
     }
@@ -103,12 +103,13 @@ impl Scale {
         tpcc::loaded_keys(self.warehouses) * SMALL.entry_bytes() as u64
     }
 
-    /// The budget of TPC-C's indexes together.
+    /// The budget of all of TPC-C's indexes together.
     pub(super) fn tpcc_memory_bytes(&self) -> u64 {
         (self.tpcc_bytes() / TPCC_RATIO).max(MEMORY_BYTES_MIN)
     }
 
-    /// Most bytes on storage at a time: four trees at hand and three kept, with room to grow; their logs; the files of figures 2 to 4.
+    /// Peak bytes on storage: four trees at hand and three kept, with room to grow; their logs; the files of figures 2
+    /// to 4.
     pub(super) const fn needed_bytes(&self) -> u64 {
         12 * self.data_bytes() + 2 * self.file_bytes + (1 << 30)
     }

@@ -7,12 +7,12 @@ use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Drawing, Figure, Panel, Point, paired_ratio, times_range};
 use crate::reproduce::lab::{Device, Lab};
 
-/// Buffers of the paper: 1 to 16 MB.
+/// Divisors of the memory that give the paper's buffers of 1 to 16 MB.
 const PARTS: [u64; 5] = [16, 8, 4, 2, 1];
-/// Least buffer that every tree can work with.
+/// The smallest buffer that every tree can work with.
 const BUFFER_BYTES_MIN: u64 = 96 << 10;
 
-/// Figure 9. The whole of each size is buffer: a workload of searches needs no more OPQ than the smallest.
+/// Figure 9. The whole of each size is buffer, because a workload of searches needs no more OPQ than the smallest.
 pub(super) fn buffer_sizes(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Device) -> Result<Finding> {
     let profile = paper.profile(lab)?;
     let scale = paper.scale;

@@ -1,7 +1,8 @@
 //! Figure 13: the index operations of TPC-C.
 //!
-//! The eight indexes are in one tree, told apart by the first byte of the key, so that they share one budget as the paper's eight files share
-//! one buffer; each tree plays the same trace, from the same freshly populated database on.
+//! The eight indexes are in one tree, distinguished by the first byte of the key. They therefore share one budget, as
+//! the paper's eight files share one buffer. Each tree plays the same trace, starting from the same freshly populated
+//! database.
 
 use std::sync::Mutex;
 use std::thread;
@@ -26,24 +27,24 @@ const CHUNK: usize = 64;
 const QUEUE_SHARE: (u64, u64) = (8 * 20, 1024);
 /// Node size of all trees, and L = 1, as in the paper.
 const NODE_BYTES: usize = 4096;
-/// Which operation of the trace comes first.
+/// The seed of the trace.
 const SEED: u64 = 2011;
 
-/// A tree and where it is in the trace.
+/// A tree and its position in the trace.
 struct Runner {
     prepared: Prepared,
     trace: Mutex<Trace>,
 }
 
-/// What a sample saw.
+/// Measurements of one sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct Played {
     operations: u64,
-    /// From the start until all is in the tree.
+    /// Seconds from the start until all operations are in the tree.
     elapsed_seconds: f64,
     /// Operations of each kind.
     counts: [u64; 4],
-    /// Time in them, over all threads.
+    /// Seconds in operations of each kind, over all threads.
     seconds: [f64; 4],
 }
 
@@ -92,7 +93,7 @@ impl Runner {
                 sum.seconds[kind] += played.seconds[kind];
             }
         }
-        // What still has to go into the tree is what was inserted.
+        // The time of settling counts as insert time, because the operations still outside the tree are inserts.
         sum.seconds[1] += settling.elapsed().as_secs_f64();
         self.prepared.inserted += sum.counts[1];
         Ok(sum)
@@ -177,7 +178,7 @@ pub(super) fn traces(paper: &mut PioPaper, lab: &mut Lab<'_>, device: &Device) -
     Ok(Finding { figure, claims })
 }
 
-/// Measures two trees that begin the trace together, after a first slice of it that does not count.
+/// Measures two trees that begin the trace together. A first slice of the trace does not count.
 fn from_the_start<T>(
     paper: &mut PioPaper, lab: &mut Lab<'_>, [left, right]: [Contestant; 2],
     measure: impl FnOnce(&mut Lab<'_>, &mut [Runner; 2]) -> Result<T>,

@@ -8,12 +8,12 @@ use crate::reproduce::stock::Contestant;
 use crate::trees::pio::{CACHE_BYTES_MIN, QUEUE_BYTES_MIN};
 use crate::trees::{Shape, bftl, bplus, fdtree, pio};
 
-/// The B+-tree where only searches are asked for: the node size with the most utility per cost (3).
+/// The B+-tree for searches only: the node size with the most utility per cost (3).
 pub(super) fn b_plus(profile: &DeviceProfile, shape: Shape) -> Contestant {
     Contestant::BPlus { node_bytes: bplus::node_bytes_by_utility(profile, shape) }
 }
 
-/// The B+-tree for a share of inserts: the node size that costs least (6).
+/// The B+-tree for a share of inserts: the node size with the least cost (6).
 pub(super) fn b_plus_for(
     profile: &DeviceProfile, shape: Shape, entries: u64, memory_bytes: u64, inserts: f64,
 ) -> Contestant {
@@ -27,12 +27,13 @@ pub(super) fn fd(
     Ok(Contestant::Fd(fdtree::tune(profile, shape, entries, memory_bytes, inserts)?))
 }
 
-/// The PIO B-tree: leaf and queue that cost least (10).
+/// The PIO B-tree: the leaf and queue with the least cost (10).
 pub(super) fn pio(profile: &DeviceProfile, shape: Shape, entries: u64, memory_bytes: u64, inserts: f64) -> Contestant {
     pio_for(profile, shape, entries, memory_bytes, inserts, 0.0)
 }
 
-/// The same where a share of the searches comes in batches. Searches alone need no queue: it gets the least that Braid works with.
+/// The PIO B-tree where a share of the searches comes in batches. Searches alone need no queue, so the queue then has
+/// the least size that Braid works with.
 pub(super) fn pio_for(
     profile: &DeviceProfile, shape: Shape, entries: u64, memory_bytes: u64, inserts: f64, batched: f64,
 ) -> Contestant {
@@ -85,7 +86,7 @@ pub(super) fn terms(profile: &DeviceProfile) -> String {
     )
 }
 
-/// What trees are tuned by, in a note.
+/// The tuning of the trees, in a note.
 pub(super) fn note(trees: &[Contestant]) -> String {
     let each: Vec<String> = trees.iter().map(|tree| format!("{} with {}", tree.name(), tree.tuning())).collect();
     each.join("; ")

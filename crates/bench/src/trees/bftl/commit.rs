@@ -1,15 +1,18 @@
 //! The commit policy: how the records of the reservation buffer become index units in pages.
 //!
-//! 1. Records are taken leaf by leaf in key order. For each leaf the tree is walked down, and the leaf is built from its units.
-//! 2. What changes in a node becomes a group of units. A node whose list is full is compacted: its group is the whole node and
-//!    its list begins anew. So is a node that splits, in halves, and whatever would not be smaller as a change.
-//! 3. What happens to the nodes of a level changes the level above: new nodes put an entry there, empty ones take theirs away. Levels
-//!    follow one another up to the root.
-//! 4. Groups are packed into pages, the largest first, each into the first page that has room, and the pages are written in one batch:
-//!    at the end, and whenever there is enough for a large one.
+//! 1. Records are taken leaf by leaf in key order. For each leaf the commit descends the tree and assembles the leaf
+//!    from its units.
+//! 2. The changes of a node become a group of units. In three cases the group is the whole node instead, and the node's
+//!    list begins anew (compaction): the list is full; the node splits, into equal parts; the changes would be no
+//!    smaller than the node.
+//! 3. Changes of the nodes of a level change the level above: a new node adds an entry there, an empty node removes its
+//!    entry. Levels follow one another up to the root.
+//! 4. Groups are packed into pages, the largest first, each into the first page that has room. The pages are written in
+//!    one batch: at the end, and whenever there is enough for a large one.
 //!
-//! Invariants: every node is changed at most once in a commit, and never after it is read for the level below it; an inner node's first
-//! key is brought down to where the node begins before anything else changes in it.
+//! Invariants: every node is changed at most once in a commit, and is never read for a lower level after its change.
+//! The first key of an inner node is lowered to the beginning of the node's range before anything else changes in the
+//! node.
 
 use psync::Buffer;
 
@@ -23,10 +26,10 @@ use crate::trees::pending::Operation;
 /// Pages of groups that are gathered before they are written.
 const GATHERED_PAGES: usize = 64;
 
-/// What a node is to get.
+/// The next group of units of a node.
 struct Staged {
     node: Node,
-    /// Whether it is the whole node: its list begins anew.
+    /// Whether the group is the whole node: the node's list begins anew.
     is_whole: bool,
     group: Vec<u8>,
 }
@@ -34,9 +37,9 @@ struct Staged {
 /// An inner node on the way down.
 struct Step {
     content: Logical,
-    /// Where the keys of the node begin.
+    /// The beginning of the node's key range.
     low: Vec<u8>,
-    /// Where those of the next one do.
+    /// The end of the node's key range: the beginning of the next node's range.
     high: Option<Vec<u8>>,
 }
 
@@ -53,7 +56,7 @@ pub(super) struct Commit<'a> {
     pub(super) formats: Formats,
     pub(super) state: &'a mut State,
     path: Vec<Step>,
-    /// The node that is being changed.
+    /// The node under change.
     content: Logical,
     pages: Vec<NodeId>,
     guards: Vec<ReadGuard>,
@@ -76,7 +79,7 @@ impl<'a> Commit<'a> {
         }
     }
 
-    /// Commits everything that is in the reservation buffer, and empties it.
+    /// Commits all records of the reservation buffer, and empties the buffer.
     pub(super) fn run(mut self) -> Result<()> {
         let mut changes = Changes::new(self.formats.leaf);
         let mut records = self.state.reservation.snapshot(&vec![0; self.formats.leaf.key_bytes], None);
@@ -101,7 +104,7 @@ impl<'a> Commit<'a> {
         Ok(())
     }
 
-    /// Makes the changes of a level; those that follow in the level above.
+    /// Makes the changes of a level; returns the resulting changes of the level above.
     fn change_level(&mut self, level: usize, changes: &Changes) -> Result<Changes> {
         let mut above = Changes::new(self.formats.inner);
         self.path.clear();
@@ -117,7 +120,8 @@ impl<'a> Commit<'a> {
         Ok(above)
     }
 
-    /// The node of a level that has a key. Keys that are asked for are in order, so the path stays as far as it has the key.
+    /// The node of a level that has a key. Keys are asked for in order, so the part of the path that covers the key
+    /// stays.
     fn find(&mut self, level: usize, key: &[u8]) -> Result<Target> {
         while self.path.last().is_some_and(|step| step.high.as_ref().is_some_and(|high| high.as_slice() <= key)) {
             self.path.pop();
@@ -150,7 +154,7 @@ impl<'a> Commit<'a> {
         let mut content = std::mem::replace(&mut self.content, Logical::new(format));
         self.read(format, target.node, &mut content)?;
         let is_rekeyed = level > 0 && content.lower_first_key(&target.low);
-        // A delete of what is not there changes nothing.
+        // A delete of a missing key changes nothing.
         let made: Vec<usize> = range
             .filter(|change| {
                 let (key, payload) = changes.get(*change);
@@ -166,7 +170,8 @@ impl<'a> Commit<'a> {
         Ok(())
     }
 
-    /// Stages a node that has changed to `content`: by units that say what changed, if they are given, or as a whole.
+    /// Stages a node that has changed to `content`: by the units of its changes, if they are given and smaller, or as a
+    /// whole.
     fn settle_node<'c>(
         &mut self, level: usize, target: &Target, content: &Logical,
         units: Option<impl ExactSizeIterator<Item = (&'c [u8], Option<&'c [u8]>)>>, above: &mut Changes,
@@ -179,7 +184,7 @@ impl<'a> Commit<'a> {
             return Ok(());
         }
         if is_root && level > 0 && count == 1 {
-            // A root of one child is none.
+            // A root with one child gives way to the child.
             self.state.root = content.child(0);
             self.state.height -= 1;
             self.state.table.free(node);
@@ -206,7 +211,7 @@ impl<'a> Commit<'a> {
         }
     }
 
-    /// Splits a node into nodes of one size; the first stays what it was.
+    /// Splits a node into nodes of one size; the first keeps its id.
     fn split(&mut self, format: Format, target: &Target, content: &Logical, above: &mut Changes) -> Result<()> {
         let count = content.len();
         // At most three quarters full, so that the next entries do not split them again.
@@ -222,7 +227,7 @@ impl<'a> Commit<'a> {
         Ok(())
     }
 
-    /// Puts a new root above the old one and the nodes that it was split into.
+    /// Puts a new root above the old one and the nodes that were split off.
     fn grow_root(&mut self, nodes: &Changes) -> Result<()> {
         let root = self.state.table.allocate()?;
         let first = (vec![0; self.formats.inner.key_bytes], self.state.root.0.to_le_bytes());
@@ -243,13 +248,14 @@ impl<'a> Commit<'a> {
         if self.staged_bytes >= GATHERED_PAGES * PAGE_BYTES { self.write() } else { Ok(()) }
     }
 
-    /// Packs what is staged into pages and writes them.
+    /// Packs the staged groups into pages and writes them.
     pub(super) fn write(&mut self) -> Result<()> {
         let mut staged = std::mem::take(&mut self.staged);
         self.staged_bytes = 0;
         staged.sort_by_key(|staged| std::cmp::Reverse(staged.group.len()));
         let bins = pack(&staged);
-        // Lists let go of old pages after the new ones are allocated: nothing that is read in this commit is written over.
+        // Lists release old pages only after the new ones are allocated, so no page that this commit still reads is
+        // overwritten.
         let pages = self.state.table.allocate_pages(self.pager, bins.len())?;
         let mut writes: Vec<(NodeId, Vec<&Vec<usize>>)> = Vec::new();
         for (page, bin) in pages.iter().zip(&bins) {
@@ -288,10 +294,10 @@ impl Step {
     }
 }
 
-/// Which groups go into which page: each into the first that has room. They are sorted, the largest first.
+/// Assigns groups to pages: each to the first page that has room. Groups are sorted, the largest first.
 fn pack(staged: &[Staged]) -> Vec<Vec<usize>> {
     let mut bins: Vec<(usize, Vec<usize>)> = Vec::new();
-    // Pages before this one have no room for any group that is left.
+    // Pages before this one have no room for any remaining group.
     let smallest = staged.last().map_or(0, |staged| staged.group.len());
     let mut first_open = 0;
     for (index, group) in staged.iter().enumerate() {

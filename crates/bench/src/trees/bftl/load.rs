@@ -34,14 +34,14 @@ impl Commit<'_> {
         self.write()
     }
 
-    /// Makes a node, for now the root, and puts it into the level above.
+    /// Makes a node, for now the root, and inserts the node into the level above.
     fn add(
         &mut self, format: Format, entries: &Changes, range: std::ops::Range<usize>, above: &mut Changes,
     ) -> Result<()> {
         let is_first = above.len() == 0;
         let node: Node = self.state.table.allocate()?;
         let least = vec![0; format.key_bytes];
-        // What is below the first key of a level belongs to its first node.
+        // Keys below the first key of a level belong to the first node of the level.
         let key = if is_first || range.is_empty() { least.as_slice() } else { entries.get(range.start).0 };
         above.push(key, Some(&node.0.to_le_bytes()));
         self.state.root = node;

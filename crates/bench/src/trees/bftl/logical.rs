@@ -1,4 +1,4 @@
-//! A node as the tree sees it: the entries that its index units come to.
+//! A node as the tree sees it: the entries that result from its index units.
 
 use super::page::{Format, Group, Node};
 use crate::Result;
@@ -25,7 +25,7 @@ impl Logical {
         Self { format, entries: Vec::new(), spare: Vec::new() }
     }
 
-    /// Makes it the node whose units are in these pages, oldest first.
+    /// Loads the node whose units are in these pages, oldest first.
     pub(super) fn load(&mut self, format: Format, node: Node, pages: &[ReadGuard]) -> Result<()> {
         self.format = format;
         self.entries.clear();
@@ -36,7 +36,7 @@ impl Logical {
         Ok(())
     }
 
-    /// Makes changes, which are in key order; those without payload delete.
+    /// Applies changes, which are in key order; a change without payload deletes.
     pub(super) fn apply<'a>(&mut self, changes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) {
         let (old, unit_bytes) = (std::mem::take(&mut self.entries), self.format.unit_bytes());
         let mut new = std::mem::take(&mut self.spare);
@@ -83,12 +83,12 @@ impl Logical {
         entry < self.len() && self.key(entry) == key
     }
 
-    /// The entry of an inner node whose child has a key. What is below the first key belongs to the first child.
+    /// The entry of an inner node whose child has a key. Keys below the first key belong to the first child.
     pub(super) fn entry_of(&self, key: &[u8]) -> usize {
         partition(self.len(), |entry| self.key(entry) <= key).saturating_sub(1)
     }
 
-    /// Gives the first entry, if there is one, another key; whether it had another.
+    /// Sets the key of the first entry, if there is one; returns whether the key is another than before.
     pub(super) fn lower_first_key(&mut self, key: &[u8]) -> bool {
         match self.entries.get_mut(..key.len()) {
             Some(first) if first != key => {
@@ -99,7 +99,7 @@ impl Logical {
         }
     }
 
-    /// Entries of a range of places, as units that put them.
+    /// The entries at a range of positions, as units that put them.
     pub(super) fn units(&self, entries: std::ops::Range<usize>) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         entries.map(|entry| (self.key(entry), Some(self.payload(entry))))
     }

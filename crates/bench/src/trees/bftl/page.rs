@@ -1,14 +1,14 @@
-//! A page of index units: what was done to some nodes, node by node.
+//! A page of index units: changes of some nodes, node by node.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 4, 4 | magic, zeros |
 //! | for each group: 4, 2, 2 | node, count of units, bytes of the group |
-//! | one bit per unit | which of them delete their key |
+//! | one bit per unit | set for each unit that deletes its key |
 //! | counts × (key, payload) | the units in key order; a payload is a value, or a child (4) in an inner node |
 //!
-//! The paper's index unit names its node itself. Units of one node that are packed together share the name here, which leaves more
-//! room for entries.
+//! The paper's index unit names its node itself. Here the units of one node that are packed together share the name,
+//! because that leaves more room for entries.
 
 use psync::BLOCK;
 
@@ -30,7 +30,7 @@ const CHILD_BYTES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Node(pub(super) u32);
 
-/// How units of leaves, or of inner nodes, are laid out.
+/// The layout of the units of leaves, or of inner nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Format {
     pub(super) key_bytes: usize,
@@ -64,12 +64,12 @@ impl Format {
         GROUP_HEADER_BYTES + units.div_ceil(8) + units * self.unit_bytes()
     }
 
-    /// Entries that a node has at most: those that fit into one page.
+    /// Most entries of a node: those that fit into one page.
     pub(super) const fn capacity(self) -> usize {
         (PAGE_BYTES - HEADER_BYTES - GROUP_HEADER_BYTES) * 8 / (8 * self.unit_bytes() + 1)
     }
 
-    /// A group of units in key order; without payload they delete.
+    /// A group of units in key order; a unit without payload deletes.
     pub(super) fn encode<'a>(self, node: Node, units: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Vec<u8> {
         let (mut deletes, mut body, mut count) = (Vec::new(), Vec::new(), 0_u16);
         for (key, payload) in units {
@@ -95,10 +95,10 @@ impl Format {
         group
     }
 
-    /// The units of a node in a page that the table says has some.
+    /// The units of a node in a page. According to the table the page has some.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when it has none, or is no page of index units.
+    /// [`Error::Invalid`] when the page has none of this node, or is no page of index units.
     pub(super) fn group(self, page: &[u8], node: Node) -> Result<Group<'_>> {
         let damaged = || Error::Invalid(format!("a page of BFTL has no units of node {}, as its table says", node.0));
         let (header, mut rest) = page.split_at_checked(HEADER_BYTES).ok_or_else(damaged)?;
@@ -120,7 +120,7 @@ impl Format {
     }
 }
 
-/// Makes `page` a page of these groups, which fit.
+/// Formats `page` as a page of these groups, which fit.
 pub(super) fn write_page<'a>(page: &mut [u8], groups: impl Iterator<Item = &'a [u8]>) {
     page[..HEADER_BYTES].fill(0);
     page[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -145,13 +145,13 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// What a unit does to a key, if there is one.
+    /// The effect of the key's unit, if there is one: a payload, or none for a delete.
     pub(super) fn find(&self, key: &[u8]) -> Option<Option<&'a [u8]>> {
         let unit = partition(self.count, |unit| self.key(unit) < key);
         (unit < self.count && self.key(unit) == key).then(|| self.payload(unit))
     }
 
-    /// The last unit whose key is at most `key`, or less than it if `is_below`.
+    /// The last unit whose key is at most `key`, or less than `key` if `is_below`.
     pub(super) fn last(&self, key: &[u8], is_below: bool) -> Option<usize> {
         partition(self.count, |unit| if is_below { self.key(unit) < key } else { self.key(unit) <= key }).checked_sub(1)
     }

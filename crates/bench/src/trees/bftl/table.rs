@@ -1,7 +1,7 @@
-//! The node translation table: for each node of the tree, the pages that its index units are in.
+//! The node translation table: for each node of the tree, the pages of its index units.
 //!
-//! A list has up to C pages, oldest first, in a row of C places, so that the table is one array. The table also counts the lists that
-//! each page is on; a page that is on none is free to be written again, the first in the file first.
+//! A list has up to C pages, oldest first, in a row of C places, so that the table is one array. The table also counts
+//! the lists of each page. A page on no list is free to be written again, the first in the file first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

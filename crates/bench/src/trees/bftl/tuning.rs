@@ -1,11 +1,16 @@
-//! What C to choose: the trade of BFTL's paper (section 4.3), as a cost function.
+//! The choice of C: the trade of BFTL's paper (section 4.3), as a cost function.
 //!
-//! A search reads the pages of a list at each level. A list of a leaf that is written to grows from 1 to C pages and is compacted then,
-//! so it has (1 + C) / 2 on average, and a record pays for one compaction in C changes, which is a page, and for the page space of its
-//! unit. A larger C thus makes writes cheaper and searches dearer; and its table larger, which leaves less for a buffer pool.
+//! A search reads the pages of one list at each level. The list of a leaf under writes grows from 1 to C pages and is
+//! then compacted:
 //!
-//! C is 2 at least: with one page for each node every change writes a whole node to a new place, and there are no lists of index units,
-//! which are what BFTL is. Where writes are cheap the function would choose that.
+//! - The list has (1 + C) / 2 pages on average.
+//! - A record pays for its share of a compaction, which is one page in C changes, and for the page space of its unit.
+//!
+//! A larger C thus makes writes cheaper and searches dearer. The table grows with C too, which leaves less for a buffer
+//! pool.
+//!
+//! C is at least 2. With one page for each node, every change writes a whole node to a new place, and there are no
+//! lists of index units, which are the essence of BFTL. Where writes are cheap the function would choose C = 1.
 
 use std::ops::RangeInclusive;
 
@@ -16,19 +21,19 @@ use crate::Result;
 use crate::trees::Shape;
 use crate::trees::bulk::FILL_DEFAULT;
 
-/// What the workload decides.
+/// The choices for a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// The most pages that a node's units are in: C.
+    /// C: the most pages that the units of a node are in.
     pub list_pages: usize,
     /// Bytes of the reservation buffer.
     pub reservation_bytes: u64,
-    /// Bytes that the node translation table will have, roughly. The buffer pool gets what it and the reservation buffer leave of the
-    /// budget, if anything.
+    /// Approximate bytes of the future node translation table. The rest of the budget, beside the table and the
+    /// reservation buffer, is the buffer pool, if there is any rest.
     pub table_bytes: u64,
 }
 
-/// The lists that are tried.
+/// The lengths of lists that are tried.
 const LIST_PAGES: RangeInclusive<usize> = 2..=16;
 
 /// Pages of the reservation buffer: the few sectors of the paper.
@@ -53,7 +58,7 @@ struct Model<'p> {
     levels: Vec<f64>,
     /// Records of a full reservation buffer.
     records_per_commit: f64,
-    /// The part of a page that a unit takes.
+    /// The part of a page that one unit takes.
     unit_pages: f64,
 }
 
@@ -92,7 +97,8 @@ impl<'p> Model<'p> {
         self.insert_share * insert_us + (1.0 - self.insert_share) * search_us
     }
 
-    /// Reads of inner nodes for each of some records that are looked up together, with a pool that has the upper levels first.
+    /// Reads of inner nodes for each of `together` records that are looked up together, with the upper levels first in
+    /// the pool.
     fn inner_reads(&self, mut pool: f64, together: f64) -> f64 {
         let mut reads = 0.0;
         for nodes in self.levels.iter().skip(1).rev() {
@@ -111,7 +117,7 @@ mod tests {
     const SHAPE: Shape = Shape { key_bytes: 8, value_bytes: 8 };
 
     fn tuned(insert_share: f64) -> Tuning {
-        // Writes that cost what reads cost: with cheap ones, short lists are right throughout.
+        // Writes cost as much as reads here; with cheap writes, short lists are right throughout.
         let profile = DeviceProfile { batched_write_us: 80.0, ..DeviceProfile::default() };
         tune(&profile, SHAPE, 16 << 20, 4 << 20, insert_share).expect("fits")
     }
@@ -134,7 +140,8 @@ mod tests {
         let tuning = Tuning { list_pages: 4, reservation_bytes: 0, table_bytes: 0 };
         // No pool: three nodes, all of one page.
         assert!((model.cost_us(tuning) - 3.0 * read).abs() < 1e-9);
-        // Lists of 2.5 pages; of the inner nodes a record reads a quarter and a four-hundredth; one page in four changes.
+        // Lists of 2.5 pages; of the inner nodes a record reads a quarter and a four-hundredth; one page in four
+        // changes.
         model.insert_share = 1.0;
         let expected = read + 1.5 * batched + (0.25 + 0.0025) * read + (0.25 + 0.75 * 0.01) * write;
         assert!((model.cost_us(tuning) - expected).abs() < 1e-9);

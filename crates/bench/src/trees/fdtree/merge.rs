@@ -1,9 +1,10 @@
-//! Merging: the newest of every key out of the head and some levels, in key order, and the runs that come of it.
+//! Merging: the newest entry of every key out of the head and some levels, in key order, and the resulting runs.
 //!
-//! 1. [`Newest`] hands out what the head and the levels 1 to j say, newer before older, and the fences of level j, which lead to the level
-//!    below and stay true.
-//! 2. [`Cascade`] writes that as the new level j. Each page that begins there becomes an *external fence* in the level above, whose pages
-//!    become fences in the one above it, up to the head: levels 1 to j − 1 are left with nothing else.
+//! 1. [`Newest`] returns the entries of the head and of levels 1 to j, newer before older, and the fences of level j,
+//!    which lead to the level below and stay true.
+//! 2. [`Cascade`] writes these items as the new level j. Each new page of level j becomes an *external fence* in the
+//!    level above, whose pages become fences in the next level above, up to the head: levels 1 to j − 1 are left with
+//!    nothing else.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use super::run::{Chunks, Item, Run, RunReader, RunWriter};
 use crate::Result;
 use crate::trees::pending::{Operation, Snapshot};
 
-/// Entries of several sources in key order, of every key the newest.
+/// Entries of several sources in key order, the newest of every key.
 pub(super) struct Newest<'e> {
     head: Snapshot,
     /// Newer before older.
     runs: Vec<RunReader>,
-    /// Where the keys end that are handed out.
+    /// The end of the key range, exclusive.
     end: Option<&'e [u8]>,
 }
 
@@ -29,14 +30,14 @@ enum Source {
     Run(usize),
 }
 
-/// Where the least key stands.
+/// The position of the least key.
 struct Least<'a> {
     source: Source,
     key: &'a [u8],
     is_fence: bool,
-    /// As bits, the runs that stand at an older entry of the key.
+    /// As bits, the runs that are at an older entry of the key.
     older: u64,
-    /// The least key of the others.
+    /// The least key of the other sources.
     limit: Option<&'a [u8]>,
 }
 
@@ -45,7 +46,8 @@ impl<'e> Newest<'e> {
         Self { head, runs, end }
     }
 
-    /// Hands what comes next to `visit` and goes past it, and past what is older of its key. What `visit` returns, or none at the end.
+    /// Passes the next item to `visit` and advances past the item, and past older entries of its key. Returns the
+    /// result of `visit`, or none at the end.
     pub(super) fn next<T>(&mut self, visit: impl FnOnce(Item<'_>) -> Result<T>) -> Result<Option<T>> {
         let Some(least) = self.least().filter(|least| self.end.is_none_or(|end| least.key < end)) else {
             return Ok(None);
@@ -53,7 +55,7 @@ impl<'e> Newest<'e> {
         let (older, source) = (least.older, least.source);
         let (visited, count) = match source {
             Source::Head => (self.head.current().map(|(key, operation)| visit(Item::Entry(key, operation))), 1),
-            // What has an older entry elsewhere goes alone.
+            // An entry with an older entry in another run goes alone.
             Source::Run(run) => {
                 let limit =
                     if older == 0 { [least.limit, self.end].into_iter().flatten().min() } else { Some(least.key) };
@@ -72,8 +74,8 @@ impl<'e> Newest<'e> {
         visited.transpose()
     }
 
-    /// The source of the next item. A fence comes before the entries of its key, so that a page which begins with an entry has the
-    /// fence before it.
+    /// The source of the next item. A fence comes before the entries of its key, so that a page that begins with an
+    /// entry has the fence before it.
     fn least(&self) -> Option<Least<'_>> {
         let head = self.head.current();
         let mut least =
@@ -111,18 +113,18 @@ impl Cascade {
         Self { writers, head_fences: Vec::new(), key_bytes: layout.shape.key_bytes }
     }
 
-    /// Adds an item to the lowest level, without the filters if that is said.
+    /// Adds an item to the lowest level, without filters if `drops_filters`.
     pub(super) fn push(&mut self, item: Item<'_>, drops_filters: bool) -> Result<()> {
         match item {
             Item::Fence(key, pointer) => self.push_fence(self.writers.len(), key, pointer),
-            // A filter that met all there is of its key is done.
+            // A filter is done once all entries of its key have been merged.
             Item::Entry(_, Operation::Delete) if drops_filters => Ok(()),
             Item::Entry(key, operation) => self.push_entry(key, operation),
             Item::Entries(page, entries) if page.has_filters() => entries
                 .into_iter()
                 .try_for_each(|entry| self.push(Item::Entry(page.key(entry), page.operation(entry)), drops_filters)),
             Item::Entries(page, mut entries) => {
-                // The first of a page needs its fences.
+                // An entry that begins a page needs fences in the levels above.
                 while let Some(first) = entries.next() {
                     self.push_entry(page.key(first), page.operation(first))?;
                     let lowest = self.writers.len() - 1;
@@ -136,7 +138,7 @@ impl Cascade {
     fn push_entry(&mut self, key: &[u8], operation: Operation<'_>) -> Result<()> {
         let lowest = self.writers.len() - 1;
         match self.writers[lowest].push_entry(key, operation)? {
-            // All keys below the first page's second belong to it, so its fence is below all keys.
+            // All keys below the second page's first key belong to the first page, so its fence is below all keys.
             Some(0) => self.push_fence(lowest, &vec![0; self.key_bytes], 0),
             Some(page) => self.push_fence(lowest, key, page),
             None => Ok(()),
@@ -183,7 +185,7 @@ pub(super) fn merge(
     while newest.next(|item| cascade.push(item, is_lowest))?.is_some() {}
     let (mut runs, fences) = cascade.finish()?;
     runs.extend(old.runs.iter().skip(target).cloned());
-    // Levels with nothing in them or below them are none, so that filters go where there is nothing to filter.
+    // Empty levels at the bottom are removed, so that filters are dropped where there is nothing to filter.
     while runs.last().is_some_and(|run| run.pages == 0) {
         runs.pop();
     }

@@ -1,14 +1,15 @@
 //! A page of a sorted run: entries and fences, each in key order.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 4 | magic |
 //! | 2, 2 | counts of entries and of fences |
-//! | one bit per entry there is room for | which entries are filters |
+//! | one bit per entry there is room for | set for each entry that is a filter |
 //! | counts × (key, value) | the entries; the value of a filter is zeros |
 //! | counts × (key, 4) | the fences: from this key on, the page of the next level to read |
 //!
-//! Two arrays in place of the paper's one let fences and entries have their own lengths: a fence is 24 bytes where an entry has 116.
+//! Two arrays in place of the paper's one let fences and entries have their own lengths: a fence is 24 bytes where an
+//! entry has 116.
 
 use std::ops::Range;
 
@@ -25,15 +26,15 @@ const MAGIC: u32 = 0xFD7E_0001;
 const HEADER_BYTES: usize = 8;
 const POINTER_BYTES: usize = 4;
 
-/// Where everything of a page is, for one shape.
+/// The offsets in a page, for one shape.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) shape: Shape,
-    /// Where the entries begin.
+    /// The offset of the entries.
     entries_at: usize,
 }
 
-/// A page that has been checked.
+/// A checked page.
 #[derive(Clone, Copy)]
 pub(super) struct Page<'a> {
     layout: Layout,
@@ -42,7 +43,7 @@ pub(super) struct Page<'a> {
     pub(super) fences: usize,
 }
 
-/// A page in the making.
+/// A page under construction.
 pub(super) struct PageBuilder {
     layout: Layout,
     filters: Vec<u8>,
@@ -82,7 +83,7 @@ impl Layout {
 
 impl<'a> Page<'a> {
     /// # Errors
-    /// [`Error::Invalid`] when it is no page of a run.
+    /// [`Error::Invalid`] when the bytes are no page of a run.
     pub(super) fn parse(layout: Layout, bytes: &'a [u8]) -> Result<Self> {
         let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let (entries, fences) = (usize::from(word(4)), usize::from(word(6)));
@@ -93,7 +94,7 @@ impl<'a> Page<'a> {
         Ok(Self { layout, bytes, entries, fences })
     }
 
-    /// A page that has been checked before, with what was found in it.
+    /// A page that has been checked before, with the counts found by that check.
     pub(super) const fn known(layout: Layout, bytes: &'a [u8], entries: usize, fences: usize) -> Self {
         Self { layout, bytes, entries, fences }
     }
@@ -129,7 +130,7 @@ impl<'a> Page<'a> {
         partition(self.entries, |entry| self.key(entry) < key)
     }
 
-    /// What the page says of a key.
+    /// The page's entry or filter of a key.
     pub(super) fn find(&self, key: &[u8]) -> Option<Operation<'a>> {
         let entry = self.lower_bound(key);
         (entry < self.entries && self.key(entry) == key).then(|| self.operation(entry))
@@ -181,7 +182,7 @@ impl PageBuilder {
         self.entry_count += 1;
     }
 
-    /// Adds as many of these entries, none of which is a filter, as there is room for; how many.
+    /// Adds as many of these entries, none of which is a filter, as there is room for. Returns how many.
     pub(super) fn push_entries(&mut self, page: &Page<'_>, entries: Range<usize>) -> usize {
         let count = (self.room() / self.layout.shape.entry_bytes()).min(entries.len());
         let bytes = page.entry_at(entries.start)..page.entry_at(entries.start + count);

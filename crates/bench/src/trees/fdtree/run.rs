@@ -1,11 +1,12 @@
-//! Sorted runs on the device: their space, writing them, reading them in order.
+//! Sorted runs on the device: their space, the writer, the reader in key order.
 //!
-//! 1. A run is a list of chunks of [`CHUNK_PAGES`] pages. A chunk is one request of a merge; [`BATCH_CHUNKS`] of them are one psync batch.
-//! 2. [`RunWriter`] packs entries and fences into pages. It begins a page that would begin with an entry with an *internal fence*: the
-//!    pointer of the fence before it. So a search finds its way down from any one page of a run.
-//! 3. [`RunReader`] hands a run out in order, from any page on. Its requests grow from one page, which goes through the buffer pool,
-//!    to batches of chunks, which go past it.
-//! 4. A run gives its chunks back when nobody reads it any more, and the pool forgets them.
+//! 1. A run is a list of chunks of [`CHUNK_PAGES`] pages. A chunk is one request of a merge; [`BATCH_CHUNKS`] of them
+//!    are one psync batch.
+//! 2. [`RunWriter`] packs entries and fences into pages. A page that would begin with an entry gets an *internal fence*
+//!    before the entry: the pointer of the previous fence. So a search finds its way down from any one page of a run.
+//! 3. [`RunReader`] returns a run in order, from any page on. Its requests grow from one page, read through the buffer
+//!    pool, to batches of chunks, read past the pool.
+//! 4. A run returns its chunks after its last reader, and the pool forgets them.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
@@ -25,13 +26,13 @@ const CHUNK_PAGES: usize = 16;
 /// Chunks of one batch: 512 KiB.
 const BATCH_CHUNKS: usize = 8;
 
-/// The file of all runs and the chunks of it that no run has.
+/// The file of all runs, and its chunks that belong to no run.
 pub(super) struct Chunks {
     pub(super) pager: Pager,
     free: Mutex<Vec<u32>>,
 }
 
-/// The chunks of a run, given back when dropped.
+/// The chunks of a run, returned when dropped.
 struct Owned {
     chunks: Arc<Chunks>,
     list: Vec<u32>,
@@ -76,7 +77,7 @@ impl Drop for Owned {
         for chunk in &self.list {
             self.chunks.pager.forget(Chunks::node(*chunk, 0), CHUNK_PAGES as u64);
         }
-        // The first chunk is the first to be had again, so that a run which follows is written in the order of the file too.
+        // The first chunk is the first to be reused, so that a following run is written in the order of the file too.
         self.chunks.free.lock().extend(self.list.iter().rev());
     }
 }
@@ -98,7 +99,7 @@ impl Run {
     }
 }
 
-/// Writes a run. One that is dropped unfinished gives its space back.
+/// Writes a run. A writer that is dropped unfinished returns its space.
 pub(super) struct RunWriter {
     space: Owned,
     pages: u32,
@@ -106,7 +107,7 @@ pub(super) struct RunWriter {
     builder: PageBuilder,
     /// The pointer of the last fence.
     pointer: Option<u32>,
-    /// Chunks that wait for a batch to be full; the last is being filled.
+    /// Chunks that wait for a full batch; the last is being filled.
     waiting: Vec<Buffer>,
     spare: Vec<Buffer>,
     /// Pages of the last chunk that are filled.
@@ -127,7 +128,7 @@ impl RunWriter {
         }
     }
 
-    /// Adds an entry. If a page begins with it, which one.
+    /// Adds an entry. Returns the page that begins with this entry, if any.
     pub(super) fn push_entry(&mut self, key: &[u8], operation: Operation<'_>) -> Result<Option<u32>> {
         if !self.builder.is_empty() && !self.builder.has_room_for_entry() {
             self.finish_page()?;
@@ -143,14 +144,15 @@ impl RunWriter {
         Ok(begins)
     }
 
-    /// Adds as many of these entries, none of which is a filter, as the page that has been begun has room for; how many.
+    /// Adds as many of these entries, none of which is a filter, as the open page has room for. Returns how many.
     pub(super) fn push_entries(&mut self, page: &Page<'_>, entries: Range<usize>) -> usize {
         let count = self.builder.push_entries(page, entries);
         self.entries += count as u64;
         count
     }
 
-    /// Adds a fence, unless it says what the one before it says. If a page begins with it, which one.
+    /// Adds a fence, unless the previous fence has the same pointer. Returns the page that begins with this fence, if
+    /// any.
     pub(super) fn push_fence(&mut self, key: &[u8], pointer: u32) -> Result<Option<u32>> {
         if self.pointer == Some(pointer) {
             return Ok(None);
@@ -190,7 +192,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes what waits, in one batch.
+    /// Writes the waiting chunks, in one batch.
     fn write(&mut self) -> Result<()> {
         if let Some(last) = self.waiting.last_mut() {
             last.truncate(self.filled * PAGE_BYTES);
@@ -202,12 +204,12 @@ impl RunWriter {
     }
 }
 
-/// What a reader stands at.
+/// The item at the position of a reader.
 pub(super) enum Item<'a> {
-    /// From this key on, the page of the next level.
+    /// A key, and the page of the next level to read from this key on.
     Fence(&'a [u8], u32),
     Entry(&'a [u8], Operation<'a>),
-    /// Entries of a page that nothing comes between.
+    /// Entries of a page with no fence between them.
     Entries(Page<'a>, Range<usize>),
 }
 
@@ -232,31 +234,31 @@ impl Deref for Window {
 pub(super) struct RunReader {
     run: Arc<Run>,
     layout: Layout,
-    /// The first page it read.
+    /// The first page of this reader.
     begin: usize,
     /// The page after those in the windows.
     next: usize,
-    /// Pages of the next batch: as many as it has read so far, so that a short range reads little.
+    /// Pages of the next batch: as many as have been read so far, so that a short range reads little.
     ahead: usize,
     windows: VecDeque<Window>,
-    /// The page of the first window that it stands at, and its entries and fences.
+    /// The current page of the first window, and its entries and fences.
     page: usize,
     entries: usize,
     fences: usize,
     entry: usize,
     fence: usize,
-    /// Whether the item it stands at is a fence.
+    /// Whether the current item is a fence.
     is_fence: bool,
     with_fences: bool,
 }
 
 impl RunReader {
-    /// Reads the whole run, in batches of chunks. Fences are left out unless asked for.
+    /// Reads the whole run, in batches of chunks. Fences are left out unless `with_fences` is set.
     pub(super) fn whole(run: &Arc<Run>, layout: Layout, with_fences: bool) -> Result<Self> {
         Self::new(run, layout, 0, BATCH_CHUNKS * CHUNK_PAGES, with_fences)
     }
 
-    /// Reads the entries from `first` on, which is in `page` if it is there.
+    /// Reads the entries from `first` on. If the run has `first`, `page` is its page.
     pub(super) fn from(run: &Arc<Run>, layout: Layout, page: u32, first: &[u8]) -> Result<Self> {
         let mut reader = Self::new(run, layout, page as usize, 1, false)?;
         if let Some(page) = reader.current_page() {
@@ -288,14 +290,14 @@ impl RunReader {
         Ok(reader)
     }
 
-    /// The key it stands at, and whether it is a fence's; none at the end.
+    /// The current key, and whether the item is a fence; none at the end.
     pub(super) fn key(&self) -> Option<(&[u8], bool)> {
         let page = self.current_page()?;
         let key = if self.is_fence { page.fence_key(self.fence) } else { page.key(self.entry) };
         Some((key, self.is_fence))
     }
 
-    /// What it stands at: a fence, or the entries below `limit` that nothing in their page comes between, at least one. And how many.
+    /// The current item and its length: a fence, or the entries below `limit` with no fence between them, at least one.
     pub(super) fn current(&self, limit: Option<&[u8]>) -> Option<(Item<'_>, usize)> {
         let page = self.current_page()?;
         if self.is_fence {
@@ -307,7 +309,7 @@ impl RunReader {
             limit.is_none_or(|limit| key < limit) && fence.is_none_or(|fence| key < fence)
         };
         let next = self.entry + 1;
-        // Where sources of like size meet, the next entry is often another's.
+        // Where sources of like size meet, the next entry often comes from another source.
         let count = if next < self.entries && is_below(next) {
             1 + partition(self.entries - next, |entry| is_below(next + entry))
         } else {
@@ -316,7 +318,7 @@ impl RunReader {
         Some((Item::Entries(page, self.entry..self.entry + count), count))
     }
 
-    /// Goes past a fence or so many entries.
+    /// Advances past a fence or `count` entries.
     pub(super) fn advance(&mut self, count: usize) -> Result<()> {
         if self.is_fence {
             self.fence += count;
@@ -334,7 +336,7 @@ impl RunReader {
         self.bytes().map(|bytes| Page::known(self.layout, bytes, self.entries, self.fences))
     }
 
-    /// Finds the item at or after where it stands.
+    /// Finds the item at or after the current position.
     fn stop(&mut self) -> Result<()> {
         while let Some(page) = self.current_page() {
             let has_entry = self.entry < page.entries;
@@ -360,7 +362,7 @@ impl RunReader {
         self.enter_page()
     }
 
-    /// Stands at the beginning of a page it has not looked at.
+    /// Moves to the beginning of a page that has not been parsed.
     fn enter_page(&mut self) -> Result<()> {
         (self.entry, self.fence) = (0, 0);
         if let Some(bytes) = self.bytes() {
@@ -370,7 +372,7 @@ impl RunReader {
         Ok(())
     }
 
-    /// Reads the next batch, and makes the one after it larger.
+    /// Reads the next batch, and makes the one after larger.
     fn fetch(&mut self) -> Result<()> {
         let pages = self.ahead.min(self.run.pages as usize - self.next.min(self.run.pages as usize));
         let end = self.next + pages;

@@ -1,10 +1,14 @@
-//! The cost model of the FD-tree's paper (section 5), and what to choose by it.
+//! The cost model of the FD-tree's paper (section 5), and the choices that follow.
 //!
-//! With f entries to a page and levels that grow by k, a search reads one page a level, log_k(n / |L₀|) of them. An entry that goes down a
-//! level pays its share of a merge: (1 + the size of the level below in units of this one) page reads and page writes for the
-//! f − k entries that a page has beside its fences. The ratio k is the one for which the workload's mean of both is least.
+//! There are f entries to a page, and levels grow by k.
 //!
-//! The paper has the head's size given and no buffer; here both share a budget, so the head's share is chosen with k, with the buffer
+//! - A search reads one page a level, log_k(n / |L₀|) of them.
+//! - An entry that goes down a level pays its share of a merge: (1 + the size of the level below in units of this one)
+//!   page reads and page writes for the f − k entries that a page has beside its fences.
+//! - The ratio k is the one with the least mean of both costs for the workload.
+//!
+//! The paper has the head's size given and no buffer. Here both share a budget, so the head's share is chosen with k,
+//! and the buffer holds the upper levels first. The lowest level is as large as its data, not as its ratio would allow.
 //! holding the upper levels first. The lowest level is as large as its data, not as its ratio would let it be.
 
 use psync::probe::DeviceProfile;
@@ -13,16 +17,16 @@ use super::page::{Layout, PAGE_BYTES};
 use crate::Result;
 use crate::trees::Shape;
 
-/// What the workload decides.
+/// The choices for a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
-    /// How many times as large as the level above a level may be: k.
+    /// k: how many times as large as the level above a level may be.
     pub size_ratio: u32,
     /// Bytes of memory of the head tree with its fences, out of the budget. The page buffer gets the rest.
     pub head_bytes: u64,
 }
 
-/// What the lowest level has room for beside what it is loaded with, as a share of that.
+/// The lowest level's room beside its loaded data, as a share of that data.
 const ROOM_TO_GROW: f64 = 0.25;
 
 impl Tuning {
@@ -48,7 +52,8 @@ const HEAD_SHARES: [u64; 6] = [1, 2, 4, 8, 12, 14];
 /// How full the blocks of a B+-tree are after random inserts.
 const HEAD_FILL: f64 = 0.69;
 
-/// Chooses the ratio and the head's size for a tree of `records` of which `insert_share` of the operations are updates, in `memory` bytes.
+/// Chooses the ratio and the head's size for a tree of `records` of which `insert_share` of the operations are updates,
+/// in `memory` bytes.
 ///
 /// # Errors
 /// When a page has no room for a few entries of the shape.
@@ -82,7 +87,7 @@ impl Model {
         let entries_per_page = layout.entries_per_page() as f64;
         let largest = profile.reads.last().map(|read| read.batched_us / read.pages as f64);
         let sequential_read_us = largest.unwrap_or(profile.batched_read_us).min(profile.batched_read_us);
-        // The profile has no large writes; they gain over single pages what reads gain.
+        // The profile has no large writes, so they are assumed to gain over single pages as much as reads gain.
         let sequential_write_us = profile.batched_write_us * sequential_read_us / profile.batched_read_us;
         Ok(Self {
             entries_per_page,
@@ -97,7 +102,7 @@ impl Model {
         })
     }
 
-    /// Pages of the head's entries as a run, and of all levels below it, for a tree that is full.
+    /// Pages of the head's entries as a run, and of all levels below the head, for a full tree.
     fn levels(&self, tuning: Tuning) -> Vec<f64> {
         // The fences of level 1 are in the head too.
         let fences = (tuning.level_pages(1) as f64).min(self.pages) * self.key_bytes;
@@ -111,7 +116,7 @@ impl Model {
     }
 
     fn cost_us(&self, tuning: Tuning) -> f64 {
-        // A level that has room for little beside fences moves nothing down.
+        // A level with little room beside fences moves nothing down.
         if f64::from(tuning.size_ratio) > self.fences_per_page / 2.0 {
             return f64::INFINITY;
         }
@@ -124,7 +129,7 @@ impl Model {
         let own_share = 1.0 - f64::from(tuning.size_ratio) / self.fences_per_page;
         let lowest = levels.len() - 1;
         let moved = (1..levels.len()).map(|level| {
-            // A level is half full on average when the one above comes down; the lowest has all its data.
+            // A level is half full on average when the one above is merged down; the lowest has all its data.
             let below = if level == lowest { levels[level] } else { levels[level] / 2.0 };
             1.0 + below / levels[level - 1]
         });
@@ -170,7 +175,8 @@ mod tests {
 
     #[test]
     fn costs_are_those_of_the_formula() {
-        // 250 entries and 341 fences to a page; 1000 pages under a head of 10: with k = 10 levels of 100 and 1000 pages.
+        // 250 entries and 341 fences to a page; 1000 pages under a head of 10: with k = 10 there are levels of 100 and
+        // 1000 pages.
         let profile = DeviceProfile::default();
         let mut model = Model::new(&profile, SHAPE, 0, 0, 0.5).expect("fits");
         (model.pages, model.entries_per_page, model.fences_per_page) = (1000.0, 250.0, 340.0);

@@ -1,4 +1,4 @@
-//! Writing nodes past the pool, in large sequential writes: how trees are built.
+//! Writing nodes past the pool, in large sequential writes, to build trees.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,8 @@ const GATHERED_BYTES: usize = 4 << 20;
 /// Most bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Writes the first nodes of a pager's file, while nobody else uses the pager. The nodes gathered are beside the pool's budget.
+/// Writes the first nodes of a pager's file, while no other thread uses the pager. The gathered nodes are beside the
+/// pool's budget.
 pub(crate) struct Loader<'p> {
     pager: &'p Pager,
     gathered: Vec<(NodeId, Buffer)>,
@@ -24,13 +25,13 @@ impl<'p> Loader<'p> {
         Self { pager, gathered: Vec::new() }
     }
 
-    /// A new node: its id, and memory of zeros for it, to be handed to [`Loader::write`] later.
+    /// A new node: its id, and memory of zeros for the node, to be passed to [`Loader::write`] later.
     pub(crate) fn allocate(&mut self) -> (NodeId, Buffer) {
         let id = NodeId(self.pager.end.fetch_add(1, Ordering::AcqRel));
         (id, Buffer::zeroed(self.pager.node_bytes))
     }
 
-    /// Takes a node that is complete. Neighbours in the file that are complete at about the same time are written together.
+    /// Takes a complete node. Neighbours in the file that are complete at about the same time are written together.
     pub(crate) fn write(&mut self, node: NodeId, bytes: Buffer) -> Result<()> {
         self.gathered.push((node, bytes));
         if self.gathered.len() * self.pager.node_bytes >= GATHERED_BYTES { self.write_gathered() } else { Ok(()) }

@@ -1,7 +1,9 @@
-//! I/O past the pool, for trees that write pages once and in bulk: extents in large requests, several nodes in one batch.
+//! I/O past the pool, for trees that write pages once and in bulk: extents in large requests, several nodes in one
+//! batch.
 //!
-//! An extent is a row of nodes that [`Pager::reserve`] took from the end of the file. Who reserved it keeps account of it: it is written
-//! past the pool, read either way, and before it is written again the pool has to [`Pager::forget`] what it was.
+//! An extent is a row of nodes that [`Pager::reserve`] took from the end of the file. The caller of [`Pager::reserve`]
+//! keeps account of the extent. Extents are written past the pool and read either way. Before an extent is written
+//! again, the pool has to [`Pager::forget`] the old nodes.
 
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -12,7 +14,7 @@ use super::{NodeId, Pager, Pinned, ReadGuard, WriteLatch};
 use crate::{Error, Result};
 
 impl Pager {
-    /// The first of `nodes` nodes in a row that nobody had before.
+    /// The first of `nodes` new nodes in a row.
     ///
     /// # Errors
     /// When the file cannot grow.
@@ -26,7 +28,7 @@ impl Pager {
         Ok(NodeId(first))
     }
 
-    /// Drops what the pool holds of an extent. Nobody may ask for its nodes until they are written again.
+    /// Drops the pool's copies of an extent. No thread may ask for its nodes until they are written again.
     pub fn forget(&self, first: NodeId, nodes: u64) {
         let mut pool = self.pool.lock();
         for node in first.0..first.0 + nodes {
@@ -34,7 +36,7 @@ impl Pager {
         }
     }
 
-    /// Reads extents of so many nodes, all in one batch, without a look at the pool.
+    /// Reads extents of so many nodes, all in one batch, past the pool.
     ///
     /// # Errors
     /// When the device fails.
@@ -60,9 +62,11 @@ impl Pager {
         Ok(buffers.into_iter().flatten().collect())
     }
 
-    /// Latches different nodes for reading, in their order, into `guards`. Those that are not in the pool are read in one batch.
+    /// Latches different nodes for reading, in their order, into `guards`. Nodes outside the pool are read in one
+    /// batch.
     ///
-    /// Nobody waits for a latch before what it has to read is read, so threads that ask for the same nodes do not wait in a circle.
+    /// A thread finishes its own reads before it waits for a latch, so threads that ask for the same nodes do not wait
+    /// in a circle.
     ///
     /// # Errors
     /// As [`Pager::read`].
@@ -86,14 +90,14 @@ impl Pager {
                 Pinned::Held(frame) => frame.read_arc(),
                 Pinned::Empty(latch) => WriteLatch::downgrade(latch),
             };
-            // Another node's frame if its read failed in the thread that had begun it.
+            // The frame belongs to another node if the read failed in the thread that had begun the read.
             let guard = if latch.node == *node { ReadGuard(latch) } else { self.read(*node)? };
             guards.push(guard);
         }
         Ok(())
     }
 
-    /// Reads what is not there, in one batch.
+    /// Reads the missing nodes, in one batch.
     fn load_many(&self, pinned: &mut [Pinned]) -> Result<()> {
         let missing = pinned.iter_mut().filter_map(|pinned| match pinned {
             Pinned::Held(_) => None,
@@ -114,7 +118,7 @@ impl Pager {
         failed.map_or(Ok(()), |error| Err(Error::from(error)))
     }
 
-    /// Gives up frames that were taken for nodes which are not read.
+    /// Drops the frames that were taken for nodes which are not read.
     fn abandon(&self, pinned: Vec<Pinned>) {
         for pinned in pinned {
             if let Pinned::Empty(mut latch) = pinned {

@@ -1,4 +1,4 @@
-//! The options and the figures that YCSB workloads have besides.
+//! The additional options and figures of YCSB workloads.
 
 use bench::Workload;
 use bench::ycsb::{Distribution, InsertOrder, Latency, LatencyFrom, Settings, Shape, YcsbReport};
@@ -12,13 +12,16 @@ const HEADING: &str = "YCSB options";
 /// The options. Each is none where it is not given.
 #[derive(Args, Debug)]
 pub(super) struct Ycsb {
-    /// Operations of ycsb-a to ycsb-f, over all pairs and threads; --duration, if given, ends them earlier [default: as many as fit --duration]
+    /// Operations of ycsb-a to ycsb-f, over all pairs and threads; --duration, if given, ends them earlier [default: as
+    /// many as fit --duration]
     #[arg(long, help_heading = HEADING, value_name = "COUNT", value_parser = parse_count)]
     operations: Option<u64>,
-    /// Operations per second of all threads together; latencies then count from when each was due [default: one after another, as fast as they come]
+    /// Operations per second of all threads together; latencies then count from when each was due [default: one after
+    /// another, as fast as they come]
     #[arg(long, help_heading = HEADING, value_name = "COUNT", value_parser = parse_count)]
     target: Option<u64>,
-    /// How records are asked for: `uniform`, `zipfian` (popular ones are scattered), `clustered` (the first are popular) or `latest` [default: zipfian; latest
+    /// How records are asked for: `uniform`, `zipfian` (popular ones are scattered), `clustered` (the first are
+    /// popular) or `latest` [default: zipfian; latest
     /// in ycsb-d]
     #[arg(long, help_heading = HEADING, value_name = "DISTRIBUTION")]
     request_distribution: Option<Distribution>,

@@ -1,4 +1,4 @@
-//! `braid device --explain`: each term of the cost model, and what was chosen for which reason.
+//! `braid device --explain`: each term of the cost model, and the reason of each choice.
 
 use btree::cost::{AS_GOOD, Choice, Estimate, Memory, PIO_MAX_BOUNDS, ROOM_ENTRIES, ROOM_PAGES_MAX, Workload};
 

@@ -1,4 +1,4 @@
-//! `braid device --learned`: what a database learned of its device from its own requests, beside the profile that it goes by.
+//! `braid device --learned`: the profile that a database learned from its own requests, beside the profile in use.
 
 use std::path::PathBuf;
 
@@ -18,27 +18,27 @@ use crate::units::{bytes, count, microseconds, percent};
 #[derive(Serialize)]
 struct Report {
     directory: PathBuf,
-    /// Whether the profile in use was saved in the database; else it is that of an ordinary NVMe drive.
+    /// Whether the profile in use was saved in the database; else the profile of an ordinary NVMe drive is in use.
     is_saved_in_use: bool,
     /// Whether the learned one is saved now.
     is_learned_saved: bool,
     in_use: DeviceProfile,
     learned: LearnedProfile,
-    /// What the leaf size is for.
+    /// The workload that the leaf size is for.
     workload: Workload,
     by_in_use: Follows,
     by_learned: Follows,
-    /// What the cost model chooses by the learned profile, with each term for each leaf size.
+    /// The choice of the cost model by the learned profile, with each term for each leaf size.
     choice: Choice,
 }
 
-/// What a database takes from a profile.
+/// The settings that a database takes from a profile.
 #[derive(Serialize)]
 struct Follows {
     leaf_pages: u32,
-    /// Pages that are read with those on both sides of them rather than left out.
+    /// Largest gap between two pages that is read with them in one request, in pages.
     gap_pages: usize,
-    /// Requests that background work keeps in flight where it must get done.
+    /// Requests that background work keeps in flight when behind.
     background_depth: usize,
     cache_bytes: u64,
     write_buffer_bytes: u64,
@@ -98,7 +98,7 @@ pub(super) fn run(device: Device, psync: &Psync, json: bool) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Refuses a profile that knows nothing of reads of one page, from which most follows.
+/// Refuses a profile without enough reads of one page, because most settings follow from these.
 fn check(learned: &LearnedProfile) -> Result<()> {
     let is_read = |figure: &&LearnedFigure| figure.kind == RequestKind::Read && figure.pages == 1;
     if learned.figures.iter().filter(is_read).any(LearnedFigure::is_enough) {
@@ -133,7 +133,7 @@ fn print(report: &Report, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// What follows from both profiles.
+/// The settings that follow from each of the two profiles.
 fn changes(report: &Report) -> Vec<Vec<String>> {
     let (in_use, learned) = (&report.by_in_use, &report.by_learned);
     let row = |what: &str, of: &dyn Fn(&Follows) -> String| vec![what.to_owned(), of(in_use), of(learned)];
@@ -150,7 +150,7 @@ fn changes(report: &Report) -> Vec<Vec<String>> {
     rows
 }
 
-/// A table of the figures that were seen, in lines, and what becomes of the others.
+/// A table of the figures seen, in lines, and the number of unseen figures that keep their proportion to those.
 pub(crate) fn figures(learned: &LearnedProfile) -> Vec<String> {
     let title = ["", "", "in use", "seen", "spread", "would be", "requests", ""].map(String::from).to_vec();
     let row = |figure: &LearnedFigure| {
@@ -185,7 +185,7 @@ pub(crate) fn figures(learned: &LearnedProfile) -> Vec<String> {
     lines
 }
 
-/// What keeps a figure from being believed.
+/// The reason for which a figure is not believed; empty if the figure is.
 fn too_few(figure: &LearnedFigure) -> String {
     let LearnedFigure { timings, minutes, left_out, .. } = *figure;
     if figure.is_enough() {
@@ -203,7 +203,7 @@ fn missing(figure: &LearnedFigure) -> String {
     format!("{}, {}", name(figure).join(" "), too_few(figure))
 }
 
-/// Its symbol in the cost model, and what it is.
+/// The figure's symbol in the cost model, and its name in words.
 fn name(figure: &LearnedFigure) -> [String; 2] {
     let (letter, kind) = match figure.kind {
         RequestKind::Read => ('r', "read"),

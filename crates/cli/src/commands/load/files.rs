@@ -1,10 +1,14 @@
 //! A directory of files: path -> content.
 //!
-//! 1. Several threads walk the directory together and read files, because one at a time would leave the device idle most of the time.
-//! 2. The calling thread takes what they read and commits it.
+//! 1. Several threads walk the directory together and read files, because one at a time would leave the device idle
+//!    most of the time.
+//! 2. The calling thread receives the read files and commits their contents.
 //!
-//! Invariants: at most [`IN_FLIGHT_BYTES`] of content, or one file, is in memory between the two; nothing but regular files is opened; the
-//! database's own directory is left out.
+//! Invariants:
+//!
+//! - At most [`IN_FLIGHT_BYTES`] of content, or one file, is in memory between the two.
+//! - Only regular files are opened.
+//! - The database's own directory is left out.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -30,10 +34,10 @@ const READERS: usize = 8;
 const IN_FLIGHT_BYTES: u64 = 32 << 20;
 /// Files that are read but not yet committed.
 const IN_FLIGHT_FILES: usize = 256;
-/// Problems that are printed one by one; the rest is only counted.
+/// Problems that are printed one by one; the others are only counted.
 const PRINTED_MAX: u64 = 20;
 
-/// What was not loaded, and why.
+/// Counts of files that were not loaded, by reason.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Skipped {
     /// Files and directories that could not be read.
@@ -46,13 +50,13 @@ pub(crate) struct Skipped {
     pub(crate) symbolic_links: u64,
     /// Sockets, pipes and devices.
     pub(crate) special_files: u64,
-    /// Directories seen, which is no problem.
+    /// Directories seen, which are no problem.
     #[serde(skip)]
     pub(crate) directories: u64,
 }
 
 impl Skipped {
-    /// Adds what another directory left out.
+    /// Adds the counts of another directory.
     pub(crate) const fn add(&mut self, other: &Self) {
         self.unreadable += other.unreadable;
         self.long_paths += other.long_paths;
@@ -62,12 +66,12 @@ impl Skipped {
         self.directories += other.directories;
     }
 
-    /// How many of them are failures.
+    /// The number of failures among these.
     pub(crate) const fn failures(&self) -> u64 {
         self.unreadable + self.long_paths + self.large_files
     }
 
-    /// In words; none where nothing was left out.
+    /// The counts in words; `None` if every file was loaded.
     pub(crate) fn describe(&self) -> Option<String> {
         let parts = [
             (self.unreadable, "unreadable"),
@@ -99,7 +103,7 @@ pub(crate) fn load_files(
         }
         drop(sender);
         let result = take(&receiver, &budget, loader, progress);
-        // Readers that wait for room must see that nobody will make any.
+        // Readers that wait for room must see that no more room will come.
         budget.close();
         drop(receiver);
         result
@@ -113,7 +117,7 @@ pub(crate) fn load_files(
     })
 }
 
-/// What a reader found.
+/// The result of a reader for one path.
 enum Found {
     File { key: Vec<u8>, value: Vec<u8> },
     LongPath(PathBuf),
@@ -181,7 +185,7 @@ fn read_files(root: &Path, walk: &Mutex<Walk>, budget: &Budget, sender: &SyncSen
     }
 }
 
-/// Reads one file; none when nobody wants it any more.
+/// Reads one file; `None` after the budget is closed.
 fn read_file(root: &Path, path: PathBuf, bytes: u64, budget: &Budget) -> Option<Found> {
     let key = path.strip_prefix(root).unwrap_or(&path).as_os_str().as_bytes().to_vec();
     if key.len() > braid::KEY_BYTES_MAX_BTREE {
@@ -200,7 +204,8 @@ fn read_file(root: &Path, path: PathBuf, bytes: u64, budget: &Budget) -> Option<
             return Some(Found::Unreadable(path, error));
         }
     };
-    // The file may have changed since it was looked at; what is given back later is what was read.
+    // The file may have changed since its length was read. The budget counts the bytes read, because those are given
+    // back later.
     budget.adjust(bytes, value.len() as u64);
     if value.len() as u64 > braid::VALUE_BYTES_MAX {
         budget.give(value.len() as u64);
@@ -209,7 +214,7 @@ fn read_file(root: &Path, path: PathBuf, bytes: u64, budget: &Budget) -> Option<
     Some(Found::File { key, value })
 }
 
-/// Opens what was a regular file a moment ago without following a link or waiting for a pipe that took its place.
+/// Opens a path that was a regular file a moment ago, without following a link or waiting for a pipe in its place.
 fn open_regular(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("is no regular file any more")) }
@@ -223,7 +228,7 @@ fn read_at_most(file: File, expected: u64) -> io::Result<Vec<u8>> {
 
 /// Files below a directory, in the order of their names.
 struct Walk {
-    /// What is still to be looked at, the next one last.
+    /// Directories still to be listed, the next one last.
     waiting: Vec<PathBuf>,
     files: VecDeque<(PathBuf, u64)>,
     left_out: Option<PathBuf>,
@@ -262,7 +267,8 @@ impl Walk {
         }
     }
 
-    /// Queues what is in a directory. What a failing entry leaves out is part of the error of its directory.
+    /// Queues the entries of a directory. A failing entry ends the list: the error of the directory then stands for all
+    /// entries left out.
     fn list(&mut self, directory: &Path) -> io::Result<()> {
         self.directories += 1;
         let mut entries = fs::read_dir(directory)?.collect::<io::Result<Vec<_>>>()?;
@@ -285,7 +291,7 @@ impl Walk {
     }
 }
 
-/// How many bytes may be in memory.
+/// The limit of bytes in memory.
 #[derive(Default)]
 struct Budget {
     state: Mutex<BudgetState>,
@@ -299,7 +305,7 @@ struct BudgetState {
 }
 
 impl Budget {
-    /// Waits for room; a file larger than all room waits until it is alone. False when nobody makes room any more.
+    /// Waits for room; a file larger than all room waits until no other is in memory. False after the budget is closed.
     fn take(&self, bytes: u64) -> bool {
         let full = |state: &mut BudgetState| !state.closed && state.used > 0 && state.used + bytes > IN_FLIGHT_BYTES;
         let mut state = self.changed.wait_while(lock(&self.state), full).unwrap_or_else(PoisonError::into_inner);
@@ -323,7 +329,7 @@ impl Budget {
     }
 }
 
-/// A panic of another thread is passed on when it is joined; the state is whole at every step.
+/// Ignores poisoning: a panic of another thread is passed on by its join, and the state is whole at every step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

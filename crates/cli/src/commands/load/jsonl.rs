@@ -25,7 +25,7 @@ pub(in crate::commands) fn record(line: &[u8]) -> Parsed {
     }
     let line: Line = serde_json::from_slice(line).map_err(|error| {
         let what = error.to_string();
-        // The line is known better than serde_json knows it.
+        // The caller knows the line number better than serde_json, which sees one line alone.
         let what = what.split(" at line ").next().unwrap_or(&what);
         format!("column {}: {what}", error.column())
     })?;

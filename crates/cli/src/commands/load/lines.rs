@@ -1,6 +1,6 @@
 //! Lines of a file or of standard input, counted.
 //!
-//! Standard input is read by a thread of its own, so that an interrupt is noticed while nothing comes.
+//! A thread of its own reads standard input, so that an interrupt is noticed while no input comes.
 
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
@@ -15,14 +15,14 @@ use crate::interrupt;
 const LINE_BYTES_MAX: u64 = (braid::VALUE_BYTES_MAX + braid::KEY_BYTES_MAX_BTREE as u64) * 6 + 1024;
 /// Bytes of one read.
 const CHUNK_BYTES: usize = 256 << 10;
-/// How often an interrupt is looked for.
+/// How often the wait for input checks for an interrupt.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Where lines come from.
+/// Lines of a file or of standard input.
 pub(in crate::commands) struct Lines {
     /// The file, for messages.
     pub(in crate::commands) name: String,
-    /// Length of the file, where it is one.
+    /// Length of the file; `None` for other inputs.
     pub(in crate::commands) bytes: Option<u64>,
     /// Number of the last line handed out, from 1.
     pub(in crate::commands) number: u64,
@@ -47,22 +47,23 @@ impl Lines {
         Self { name, bytes, number: 0, reader, line: Vec::new() }
     }
 
-    /// The error that the last line cannot be loaded, after `loaded` records that are kept.
+    /// The error for a last line that cannot be loaded, after `loaded` records that are kept.
     pub(in crate::commands) fn wrong(self, problem: String, loaded: u64) -> Error {
         Error::Line { source_name: self.name, line: self.number, problem, loaded }
     }
 
-    /// The byte that comes next; none at the end.
+    /// The next byte; `None` at the end.
     pub(in crate::commands) fn first_byte(&mut self) -> Result<Option<u8>> {
         Ok(self.reader.fill_buf().map_err(Error::io("reading", &self.name))?.first().copied())
     }
 
-    /// What is left, as it is.
+    /// The rest of the input, unchanged.
     pub(in crate::commands) fn into_reader(self) -> Box<dyn BufRead + Send> {
         self.reader
     }
 
-    /// The next line without its line break; none at the end, or when an interrupt came, in which case a line may have been cut.
+    /// The next line without its line break; `None` at the end, or after an interrupt, because the last line may then
+    /// be cut.
     pub(in crate::commands) fn next_line(&mut self) -> Result<Option<&[u8]>> {
         self.line.clear();
         self.number += 1;
@@ -83,7 +84,7 @@ impl Lines {
     }
 }
 
-/// Standard input, which ends when it ends or when an interrupt comes.
+/// Standard input, which ends at its own end or at an interrupt.
 struct Stdin {
     chunks: Receiver<io::Result<Vec<u8>>>,
     current: Cursor<Vec<u8>>,
@@ -92,7 +93,7 @@ struct Stdin {
 impl Stdin {
     fn start() -> Self {
         let (sender, chunks) = sync_channel(4);
-        // It ends with its input, with its reader, or with the process.
+        // The thread ends with its input, with the reader of its chunks, or with the process.
         thread::spawn(move || {
             let mut stdin = io::stdin().lock();
             loop {

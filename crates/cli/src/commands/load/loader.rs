@@ -1,4 +1,4 @@
-//! Where records go: into commits of many, or, where they come in key order, into one load past the log.
+//! The way of records into a table: commits of many records, or for records in key order one load past the log.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,7 @@ use braid::{Database, Table, WriteBatch};
 
 use crate::exit::{Error, Result};
 
-/// Bytes of keys and values that go into one commit, at least.
+/// Bytes of keys and values in one commit, at least.
 const BATCH_BYTES: u64 = 1 << 20;
 /// Most records of a commit.
 const BATCH_RECORDS: usize = 4096;
@@ -14,7 +14,7 @@ const BATCH_RECORDS: usize = 4096;
 /// Collects records and commits them.
 pub(crate) struct Loader<'a> {
     way: Way<'a>,
-    /// Of records that are committed; of a load, when it has ended.
+    /// Committed records. A load past the log counts its records at the end instead.
     records: u64,
     bytes: u64,
 }
@@ -30,7 +30,7 @@ impl<'a> Loader<'a> {
         Self { way, records: 0, bytes: 0 }
     }
 
-    /// For records that come in key order, into a table that is empty.
+    /// A loader for records in key order, into an empty table.
     pub(crate) fn sorted(table: &Table) -> Result<Self> {
         Ok(Self { way: Way::Sorted { loader: Box::new(table.loader()?), bytes: 0 }, records: 0, bytes: 0 })
     }
@@ -60,7 +60,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Commits what was added, if that can be done in parts, and returns how many records are committed in all.
+    /// Commits the added records, if commits in parts are possible, and returns the number of all committed records.
     pub(crate) fn commit(&mut self) -> Result<u64> {
         if let Way::Commits { database, batch, batch_bytes, .. } = &mut self.way
             && !batch.is_empty()
@@ -74,7 +74,7 @@ impl<'a> Loader<'a> {
         Ok(self.records)
     }
 
-    /// Commits the rest and returns records and bytes.
+    /// Commits the rest and returns the numbers of records and bytes.
     pub(crate) fn finish(mut self) -> Result<(u64, u64)> {
         self.commit()?;
         match self.way {
@@ -83,7 +83,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Commits what came before an error of the source, and says so in it.
+    /// Commits the records before an error of the source, and adds their number to the error.
     pub(crate) fn partly(&mut self, error: Error) -> Error {
         match self.commit() {
             Ok(loaded) => Error::Partly { error: Box::new(error), loaded },

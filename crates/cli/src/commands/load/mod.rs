@@ -1,10 +1,12 @@
 //! `braid load`: many records from files.
 //!
 //! 1. A source (a directory, lines of TSV, lines of JSON) hands records to a [`Loader`], which commits them in batches.
-//! 2. A line that cannot be loaded ends the load: what was before it is committed, and the error names file and line and how much was loaded.
-//! 3. A file of a directory that cannot be loaded is reported and counted, and the load goes on; the exit code then is 1.
-//! 4. Records that come in key order can go past the log; then all of them are loaded or none.
-//! 5. An interrupt stops between two records; what was read is committed.
+//! 2. A line that cannot be loaded ends the load. The lines before are committed; the error names the file, the line
+//!    and the number of loaded records.
+//! 3. A file of a directory that cannot be loaded is reported and counted, and the load goes on; the exit code then is
+//!    1.
+//! 4. Records in key order can go past the log; then all of them are loaded or none.
+//! 5. An interrupt stops the load between two records; the records read so far are committed.
 //!
 //! Invariant: the count in a report or an error is the count of records committed, never of records read.
 
@@ -33,8 +35,10 @@ pub(crate) use loader::Loader;
 
 /// Load many records: a directory of files, tab-separated lines, or JSON lines
 ///
-/// Creates the database and the table where they are not there. Records are committed in batches of about 1 MiB; a key that comes twice keeps its last value. Ctrl-C
-/// stops safely: what was committed until then is kept. A line of JSON can say in `expires_ms` when its value expires, in milliseconds since 1970.
+/// Creates the database and the table where they are not there. Records are committed in batches of about 1 MiB; a key
+/// that comes twice keeps its last value. Ctrl-C
+/// stops safely: what was committed until then is kept. A line of JSON can say in `expires_ms` when its value expires,
+/// in milliseconds since 1970.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -109,7 +113,7 @@ struct Report {
 impl Load {
     pub(crate) fn run(self, json: bool) -> Result<Exit> {
         interrupt::watch();
-        // A source that is not there should not leave an empty database behind.
+        // The source is opened first, so that a missing source does not leave an empty database behind.
         let source = self.open_source()?;
         let database = self.database.open(Mode::Create)?;
         let table = self.table.create(&database)?;

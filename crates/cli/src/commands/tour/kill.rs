@@ -1,4 +1,4 @@
-//! Kills a process in the middle of its commits and looks at what is left.
+//! Kills a process in the middle of its commits and checks the database afterwards.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,9 +18,9 @@ use crate::units::{count, seconds};
 
 /// Threads that commit in the child.
 const THREADS: usize = 4;
-/// The child is not killed before it has acknowledged so many commits.
+/// Commits that the child acknowledges before the kill, at least.
 const COMMITS_MIN: u64 = 100;
-/// A child that does not get there in this time is killed all the same.
+/// A child with fewer commits is killed after this time all the same.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One life of the child.
@@ -57,7 +57,7 @@ pub(super) fn show(
         if let Some(finding) = findings.first() {
             return Err(Error::Damaged(format!("after the kill, {} findings, the first: {finding}", findings.len())));
         }
-        // The next child goes on from what was found, acknowledged or not.
+        // The next child continues from the commits found, acknowledged or not.
         for survivor in &survivors {
             if let Some(number) = usize::try_from(survivor.thread).ok().and_then(|thread| acknowledged.get(thread)) {
                 number.store(survivor.last, Ordering::Relaxed);
@@ -81,7 +81,7 @@ pub(super) fn show(
     Ok(shown)
 }
 
-/// Starts a child, lets it commit for a while and kills it.
+/// Starts a child, lets the child commit for a while, and kills it.
 fn live_and_die(path: &Path, acknowledged: &[AtomicU64]) -> Result<()> {
     let program = std::env::current_exe().map_err(Error::io("finding", "this program"))?;
     let mut command = Command::new(&program);
@@ -112,13 +112,13 @@ fn live_and_die(path: &Path, acknowledged: &[AtomicU64]) -> Result<()> {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(rand::rng().random_range(0..500)));
-        // Its output ends with it, and so does the thread that reads it.
+        // The child's output ends with the child, and so does the thread that reads the output.
         drop(victim);
         Ok(())
     })
 }
 
-/// A child that is killed when dropped, and never left behind.
+/// A child that is killed when dropped, and so never left behind.
 struct Victim(Child);
 
 impl Drop for Victim {

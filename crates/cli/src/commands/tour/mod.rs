@@ -1,13 +1,14 @@
 //! `braid tour`: the whole way through on real files, in under a minute.
 //!
-//! 1. [`source`] finds a real file tree, and [`load`] puts it into a database.
+//! 1. [`source`] finds a real file tree, and [`load`] loads the tree into a database.
 //! 2. [`check`] compares every value with its file.
 //! 3. [`reads`] shows point, batched and range reads beside the device alone.
-//! 4. [`kill`] kills a process in the middle of its commits and looks at what is left.
+//! 4. [`kill`] kills a process in the middle of its commits and checks the database afterwards.
 //! 5. [`verify`] checks every byte.
-//! 6. [`next`] names commands to try; they work as they stand.
+//! 6. [`next`] names commands to try, ready to be pasted.
 //!
-//! Invariant: a step that finds a difference ends the tour with an error; nothing here prints success that was not checked.
+//! Invariant: a step that finds a difference ends the tour with an error; the tour prints no success that was not
+//! checked.
 
 mod kill;
 mod reads;
@@ -31,7 +32,8 @@ use crate::units::{bytes, count, parse_size, parse_time, seconds};
 
 /// See what Braid does, on real files, in under a minute
 ///
-/// Loads a directory tree, checks every value against its file, shows reads beside the device's own limit, kills a writing process without
+/// Loads a directory tree, checks every value against its file, shows reads beside the device's own limit, kills a
+/// writing process without
 /// warning and recovers what it wrote, and verifies everything.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -41,7 +43,8 @@ Examples:
   braid tour --dir /ssd/tour --keep             on another disk, and keep it
   braid tour --json | jq .reads                 the figures, for programs")]
 pub(crate) struct Tour {
-    /// Directory to load [default: the sources of the crates that Cargo downloaded, with the toolchain's documentation if those are few]
+    /// Directory to load [default: the sources of the crates that Cargo downloaded, with the toolchain's documentation
+    /// if those are few]
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
     /// Directory for the database; must not be there yet [default: a temporary one]
@@ -124,7 +127,7 @@ impl Tour {
         let loaded = load(&database, &table, &sources, &mut story)?;
         let checked_files = check(&table, &sources, &loaded, &mut story)?;
         let reads = reads::show(&database, &table, &reads::Plan { cache: self.cache, time: self.time }, &mut story)?;
-        // The lock goes with the last handle.
+        // The lock is released with the last handle.
         drop(table);
         database.close()?;
         let kills = kill::show(&place.path, self.kills, &mut story, || self.open(&place.path))?;
@@ -174,7 +177,7 @@ struct Place {
 impl Place {
     fn new(directory: Option<&Path>, keep: bool) -> Result<Self> {
         if let Some(path) = directory {
-            // Removing at the end must never remove what was there before.
+            // The removal at the end must never remove files that were there before.
             std::fs::create_dir(path).map_err(Error::io("creating", path))?;
             let remove = (!keep).then(|| path.to_owned());
             return Ok(Self { path: path.to_owned(), kept: keep, _temporary: None, remove });

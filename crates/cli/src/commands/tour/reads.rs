@@ -1,6 +1,7 @@
 //! Point, batched and range reads, cold, beside the device alone.
 //!
-//! Each kind runs in slices; before each slice the device's own limit is measured at the same I/O size and depth, on the same files, and the figures are medians over these pairs.
+//! Each kind runs in slices. Before each slice the device's own limit is measured at the same I/O size and depth, on
+//! the same files. The figures are medians over these pairs.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ const BATCH: usize = 128;
 /// Pairs of (limit, slice).
 const PAIRS: u32 = 4;
 
-/// How to read.
+/// The parameters of the reads.
 pub(super) struct Plan {
     pub(super) cache: u64,
     pub(super) time: Duration,
@@ -41,9 +42,9 @@ pub(super) struct Shown {
     reads_per_second: f64,
     /// Bytes of one of them, on average, in whole pages.
     io_bytes: u64,
-    /// What the device does alone, in reads per second, or in bytes per second for the range.
+    /// The device's own limit: reads per second, or bytes per second for the range.
     device_per_second: f64,
-    /// Ours over that, pair by pair.
+    /// Braid's rate over the device's limit, pair by pair.
     device_share: f64,
 }
 
@@ -132,11 +133,11 @@ struct Reader<'a> {
     keys: Vec<Vec<u8>>,
     probe: Probe,
     random: SmallRng,
-    /// Where the range goes on.
+    /// Index of the key where the range continues.
     position: usize,
 }
 
-/// What a slice did.
+/// The counts of a slice.
 struct Slice {
     operations: f64,
     value_bytes: f64,
@@ -148,7 +149,7 @@ impl Reader<'_> {
     fn measure(&mut self, kind: Kind, time: Duration) -> Result<Shown> {
         let progress = Progress::count(kind.name(), Some(u64::from(PAIRS)));
         let part = time / PAIRS;
-        // Not counted: inner pages come in, and the I/O size shows.
+        // A slice that does not count: inner pages enter the cache, and the I/O size shows.
         let before = ReadCount::now(self.database)?;
         self.slice(kind, part / 2)?;
         let io_bytes = ReadCount::now(self.database)?.since(before).bytes_per_read();
@@ -220,7 +221,7 @@ impl Reader<'_> {
         Ok((BATCH as u64, values.iter().flatten().map(|value| value.len() as u64).sum()))
     }
 
-    /// Goes on with the scan until the time is over, and starts again at the end.
+    /// Continues the scan until the time is over; a scan that ends starts again at the first key.
     fn range(&mut self, begun: Instant, time: Duration) -> Result<(u64, u64)> {
         let (mut operations, mut value_bytes) = (0, 0);
         let mut ended = true;

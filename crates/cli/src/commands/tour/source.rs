@@ -5,12 +5,12 @@ use std::process::Command;
 
 use crate::exit::{Error, Result};
 
-/// With fewer files than this, the sources of crates get company.
+/// If the sources of crates have fewer files than this, the toolchain's documentation is loaded as well.
 const FILES_MIN: u64 = 20_000;
 /// Counting stops here.
 const COUNT_MAX: u64 = FILES_MIN;
 
-/// The directory asked for, or the best there is.
+/// The directory asked for, or the best ones that this machine has.
 pub(super) fn find(asked: Option<&Path>) -> Result<Vec<PathBuf>> {
     if let Some(directory) = asked {
         let metadata = std::fs::metadata(directory).map_err(Error::io("reading", directory))?;
@@ -33,7 +33,7 @@ pub(super) fn find(asked: Option<&Path>) -> Result<Vec<PathBuf>> {
     Ok(sources)
 }
 
-/// Where Cargo unpacks what it downloads.
+/// The directory where Cargo unpacks downloaded crates.
 fn registry() -> Option<PathBuf> {
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     Some(cargo_home.or_else(|| Some(std::env::home_dir()?.join(".cargo")))?.join("registry/src"))
@@ -45,7 +45,7 @@ fn documentation() -> Option<PathBuf> {
     Some(Path::new(String::from_utf8(output.stdout).ok()?.trim()).join("share/doc/rust/html/core"))
 }
 
-/// Regular files below a directory, as far as it matters.
+/// Regular files below a directory, counted up to `COUNT_MAX`.
 fn count(directory: &Path) -> u64 {
     let mut files = 0;
     let mut waiting = vec![directory.to_owned()];
