@@ -46,8 +46,8 @@ const MANY_PART: u64 = 4;
 const OLDEST_CHECKPOINT: Duration = Duration::from_secs(300);
 /// How long to wait before an operation is tried again after a full disk or a failed read.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The log may hold so many times half the write buffer before a checkpoint trims it. Twice as much would save no
-/// writes, because nearly all operations of a round are younger.
+/// From so many times half the write buffer on, the log is shortened: its oldest operations are applied, and a
+/// checkpoint trims it. It grows on meanwhile. Twice as much would save no writes that were measured.
 const LOG_PER_HALF_WRITE_BUFFER: u64 = 3;
 /// The log may hold so many segments in any case.
 const LOG_SEGMENTS: u64 = 3;
