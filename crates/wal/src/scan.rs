@@ -99,6 +99,12 @@ impl ChainEnd {
         Self { lsn, epoch: 0, next_seq: 0, durable: Lsn(0), flaw: None }
     }
 
+    /// The group that begins there, if it checks and can follow; else the flaw is noted.
+    fn admit<'g>(&mut self, group: std::result::Result<WholeGroup<'g>, Flaw>) -> Option<WholeGroup<'g>> {
+        let group = group.and_then(|group| group.header.follows(self.epoch, self.next_seq).map(|()| group));
+        group.map_err(|flaw| self.flaw = Some(flaw)).ok()
+    }
+
     /// Moves the end behind a group that begins there.
     pub(crate) fn pass(&mut self, geometry: Geometry, header: &GroupHeader, next_seq: u64) {
         self.lsn = behind(geometry, header);
@@ -161,8 +167,7 @@ impl<'a> Scanner<'a> {
             end.flaw = Some(Flaw::new("segment", format!("segment {number}"), "none"));
             return Ok(None);
         };
-        let group = group.and_then(|group| group.header.follows(end.epoch, end.next_seq).map(|()| group));
-        Ok(group.map_err(|flaw| end.flaw = Some(flaw)).ok())
+        Ok(end.admit(group))
     }
 
     /// Shows the groups from `end` on that are in the window of the first one, until a group does not check. The first
@@ -178,17 +183,9 @@ impl<'a> Scanner<'a> {
         let Some(window) = self.loaded.as_ref().filter(|_| end.flaw.is_none()) else { return Ok(()) };
         let database = crc32c(&self.database);
         while let Some(rest) = window.group(end.lsn) {
-            let group = GroupHeader::open_of(database, end.lsn, rest);
-            match group.and_then(|group| group.header.follows(end.epoch, end.next_seq).map(|()| group)) {
-                Ok(group) => {
-                    visit(&group);
-                    end.pass(geometry, &group.header, group.next_seq);
-                }
-                Err(flaw) => {
-                    end.flaw = Some(flaw);
-                    break;
-                }
-            }
+            let Some(group) = end.admit(GroupHeader::open_of(database, end.lsn, rest)) else { break };
+            visit(&group);
+            end.pass(geometry, &group.header, group.next_seq);
         }
         Ok(())
     }

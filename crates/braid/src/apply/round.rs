@@ -257,7 +257,7 @@ fn lacking(engine: &Engine, table: &TableCore, frozen: &Frozen, sections: &Secti
     let mut queues: Vec<Opq> = sections.queues().iter().map(|_| Opq::new(engine.options.sorting)).collect();
     for queue in frozen.sections().queues() {
         let queue = queue.read();
-        for (update, lsn) in queue.updates().filter(|(update, _)| update.seq > applied.at(update.key)) {
+        for (update, lsn) in queue.updates().filter(|(update, _)| applied.lacks(update.key, update.seq)) {
             queues[sections.of_key(update.key)].append(&update, lsn);
         }
     }

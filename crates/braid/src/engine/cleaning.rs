@@ -71,7 +71,7 @@ impl Cleaning {
 
     /// Whether a full disk was met, and the pause after that is over.
     pub(crate) fn has_paused(&self) -> bool {
-        let met = self.waits.load(Ordering::Relaxed) || self.tight.load(Ordering::Relaxed);
+        let met = self.is_waiting() || self.tight.load(Ordering::Relaxed);
         met && self.full.lock().is_some_and(|full| full.elapsed() >= PAUSE)
     }
 

@@ -419,6 +419,8 @@ impl Engine {
 
     /// Without background threads, does their work until none is left or a step fails.
     pub(crate) fn work_inline(&self) {
-        (self.work.inline)(self);
+        if !self.options.background {
+            (self.work.inline)(self);
+        }
     }
 }

@@ -34,9 +34,7 @@ impl Table {
         self.engine().check_live(&self.core)?;
         run(self.engine(), &[Arc::clone(&self.core)], options, HowFar::File, report)
     }
-}
 
-impl Table {
     /// As [`Table::compact`], for a table without keys that is about to be loaded. The data file is not shortened.
     pub(crate) fn clear(&self) -> Result<Compaction> {
         let options = CompactOptions::default();

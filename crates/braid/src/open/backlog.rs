@@ -158,8 +158,10 @@ impl Part {
 /// The operations that a structure lacks, if the structure has the commits of `applied`.
 fn lacked(operations: &Sequence, applied: &AppliedThrough) -> Sequence {
     let mut left = Sequence::default();
-    let lacks = |update: &Update<'_>| update.seq > applied.at(update.key);
-    operations.updates().filter(|(update, _)| lacks(update)).for_each(|(update, lsn)| left.append(&update, lsn));
+    operations
+        .updates()
+        .filter(|(update, _)| applied.lacks(update.key, update.seq))
+        .for_each(|(update, lsn)| left.append(&update, lsn));
     left
 }
 

@@ -230,8 +230,6 @@ struct Replay<'a> {
 struct Filling {
     table: Arc<TableCore>,
     applied: AppliedThrough,
-    /// The newest commit in the structure. Nearly all replayed commits are newer.
-    newest: Seq,
     has_tombstones: bool,
     backlog: Backlog,
 }
@@ -313,7 +311,7 @@ impl Replay<'_> {
                 self.put_back(filling.take());
                 *filling = self.catalog.read().by_id(id).map(|table| self.fill(table));
             }
-            let Some(Filling { table, applied, newest, has_tombstones, backlog }) = &mut *filling else { continue };
+            let Some(Filling { table, applied, has_tombstones, backlog }) = &mut *filling else { continue };
             table.history.note_change(seq);
             let update = match logged {
                 Logged::Update(update) => update,
@@ -335,7 +333,7 @@ impl Replay<'_> {
             if update.operation.expiry().is_some() {
                 table.note_expiring();
             }
-            if seq > *newest || seq > applied.at(update.key) {
+            if applied.lacks(update.key, seq) {
                 backlog.append(&update, lsn);
             }
         }
@@ -347,7 +345,6 @@ impl Replay<'_> {
         let (applied, backlog) = (table.applied(), self.backlogs.borrow_mut().remove(&table.id));
         Filling {
             table: Arc::clone(table),
-            newest: applied.newest(),
             backlog: backlog.unwrap_or_else(|| Backlog::new(applied.clone())),
             applied,
             has_tombstones: !table.state.load().tombstones.is_empty(),

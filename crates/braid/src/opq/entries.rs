@@ -147,6 +147,11 @@ pub(super) struct Entries {
     full_bytes: usize,
 }
 
+/// The chunk of an entry, and its number there.
+const fn chunk_of(index: u32) -> (usize, usize) {
+    (index as usize / PER_CHUNK, index as usize % PER_CHUNK)
+}
+
 impl Entries {
     pub(super) fn push(&mut self, entry: Entry) {
         self.len += 1;
@@ -162,7 +167,7 @@ impl Entries {
 
     /// Sets the entry before on the same key.
     pub(super) fn set_older(&mut self, index: u32, older: u32) {
-        let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
+        let (chunk, index) = chunk_of(index);
         match &mut self.chunks[chunk] {
             Chunk::Narrow(_, entries) => entries[index].older = older,
             Chunk::Wide(entries) => entries[index].older = older,
@@ -170,7 +175,7 @@ impl Entries {
     }
 
     pub(super) fn get(&self, index: u32) -> Entry {
-        let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
+        let (chunk, index) = chunk_of(index);
         match &self.chunks[chunk] {
             Chunk::Narrow(base, entries) => base.widen(&entries[index]),
             Chunk::Wide(entries) => entries[index],
@@ -179,7 +184,7 @@ impl Entries {
 
     /// Place and length of the key of an entry.
     pub(super) fn key(&self, index: u32) -> (Place, u16) {
-        let (chunk, index) = (index as usize / PER_CHUNK, index as usize % PER_CHUNK);
+        let (chunk, index) = chunk_of(index);
         match &self.chunks[chunk] {
             Chunk::Narrow(_, entries) => (entries[index].place, entries[index].key_len),
             Chunk::Wide(entries) => (entries[index].place, entries[index].key_len),

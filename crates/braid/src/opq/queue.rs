@@ -108,20 +108,17 @@ impl Opq {
     /// each.
     pub(crate) fn of(mut operations: Sequence, sorting: Sorting) -> Self {
         let mut queue = Self::new(sorting);
-        let Order::Tree(tree) = &mut queue.order else {
+        if sorting != Sorting::Always {
             operations.updates().for_each(|(update, lsn)| queue.append(&update, lsn));
             return queue;
-        };
+        }
         for entry in (0..operations.end()).map(|index| operations.entry(index)) {
-            let oldest = (entry.seq, entry.lsn);
-            queue.oldest = Some(queue.oldest.map_or(oldest, |known| known.min(oldest)));
-            queue.is_by_age &= queue.newest <= entry.seq;
-            queue.newest = queue.newest.max(entry.seq);
+            queue.note_age(entry.seq, entry.lsn);
         }
         let sorted = sorted_stretch(&operations, 0..operations.len());
         let is_same = |one: &u32, other: &u32| operations.key(*one) == operations.key(*other);
         let rises = sorted.is_sorted() && !sorted.windows(2).any(|pair| is_same(&pair[0], &pair[1]));
-        let mut older = Vec::new();
+        let (mut tree, mut older) = (Ordered::default(), Vec::new());
         for versions in sorted.chunk_by(is_same) {
             older.extend(versions.windows(2).map(|pair| (pair[1], pair[0])));
             let newest = versions[versions.len() - 1];
@@ -130,13 +127,12 @@ impl Opq {
             if rises {
                 queue.filter.cover(key);
             } else {
-                queue.filter.add(queue.hasher.hash_one(key), queue.filtered);
-                queue.filtered += 1;
+                queue.note_in_filter(queue.hasher.hash_one(key));
             }
         }
         queue.rising = if rises { operations.end() } else { 0 };
         older.into_iter().for_each(|(index, older)| operations.set_older(index, older));
-        queue.operations = operations;
+        (queue.operations, queue.order) = (operations, Order::Tree(tree));
         queue
     }
 
@@ -148,10 +144,7 @@ impl Opq {
     /// Appends one operation of the commit at `lsn`. A second operation of the same commit on the same key replaces the
     /// first.
     pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
-        let oldest = (update.seq, lsn);
-        self.oldest = Some(self.oldest.map_or(oldest, |known| known.min(oldest)));
-        self.is_by_age &= self.newest <= update.seq;
-        self.newest = self.newest.max(update.seq);
+        self.note_age(update.seq, lsn);
         let index = self.operations.end();
         let rises = self.rising == index && (index == 0 || self.key(index - 1) < update.key);
         if rises {
@@ -172,6 +165,14 @@ impl Opq {
         if let Order::Runs(runs) = &mut self.order {
             runs.appended(&self.operations);
         }
+    }
+
+    /// An operation comes, of this commit at `lsn`.
+    fn note_age(&mut self, seq: Seq, lsn: Lsn) {
+        let oldest = (seq, lsn);
+        self.oldest = Some(self.oldest.map_or(oldest, |known| known.min(oldest)));
+        self.is_by_age &= self.newest <= seq;
+        self.newest = self.newest.max(seq);
     }
 
     /// Whether the keys of all operations rise strictly. Then each key has one operation, and the operations are in

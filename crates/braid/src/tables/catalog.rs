@@ -393,7 +393,7 @@ impl TableCore {
         let frozen = state.frozen.as_ref().map(|frozen| frozen.sections());
         for queue in frozen.into_iter().chain([&state.active]).flat_map(|sections| sections.queues()) {
             let queue = queue.read();
-            let lacking = queue.updates().filter(|(update, _)| update.seq > applied.at(update.key));
+            let lacking = queue.updates().filter(|(update, _)| applied.lacks(update.key, update.seq));
             waiting.extend(lacking.filter_map(|(update, _)| update.operation.document()));
         }
         waiting

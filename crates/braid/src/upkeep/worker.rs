@@ -68,7 +68,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
 /// Without background threads, the calling thread does their work until there is nothing more to do or the work fails.
 fn run_inline(engine: &Engine) {
     let mut worker = Worker::default();
-    while !engine.options.background && engine.signal.has_work() {
+    while engine.signal.has_work() {
         keeper::prepare(engine);
         // After a failed read, a caller that waits for the work would wait forever.
         if worker.turn(engine, Duration::ZERO).is_break() || engine.pressure.full_disk().is_some() {

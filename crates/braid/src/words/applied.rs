@@ -16,12 +16,14 @@ pub(crate) struct AppliedThrough {
     steps: Vec<(Vec<u8>, Seq)>,
     /// The first bytes of the steps' keys, as numbers.
     heads: Vec<u64>,
+    /// The newest seq of all steps.
+    newest: Seq,
 }
 
 impl AppliedThrough {
     /// All commits up to `seq`, for every key.
     pub(crate) fn new(seq: Seq) -> Self {
-        Self { steps: vec![(Vec::new(), seq)], heads: vec![0] }
+        Self { steps: vec![(Vec::new(), seq)], heads: vec![0], newest: seq }
     }
 
     /// From stored steps; none if they break the invariants, so that [`AppliedThrough::steps`] cannot have returned
@@ -29,8 +31,9 @@ impl AppliedThrough {
     pub(crate) fn from_steps(steps: Vec<(Vec<u8>, Seq)>) -> Option<Self> {
         let begins = steps.first().is_some_and(|(key, _)| key.is_empty());
         let rises = steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1);
-        let heads = steps.iter().map(|(key, _)| head(key)).collect();
-        (begins && rises).then_some(Self { steps, heads })
+        let mut applied = Self { steps, heads: Vec::new(), newest: Seq(0) };
+        applied.derive();
+        (begins && rises).then_some(applied)
     }
 
     /// Every step: its first key, and its seq.
@@ -41,6 +44,12 @@ impl AppliedThrough {
     /// The seq up to which the structure has all commits of `key`.
     pub(crate) fn at(&self, key: &[u8]) -> Seq {
         self.steps[self.step_of(key)].1
+    }
+
+    /// Whether the structure lacks an operation on `key` of the commit `seq`. Most replayed operations are newer than
+    /// all of the structure, which takes no search.
+    pub(crate) fn lacks(&self, key: &[u8], seq: Seq) -> bool {
+        seq > self.newest || seq > self.at(key)
     }
 
     /// The number of the step that contains `key`.
@@ -55,8 +64,8 @@ impl AppliedThrough {
     }
 
     /// The newest seq of all keys: the structure has nothing newer.
-    pub(crate) fn newest(&self) -> Seq {
-        self.steps.iter().map(|(_, seq)| *seq).max().unwrap_or(Seq(0))
+    pub(crate) const fn newest(&self) -> Seq {
+        self.newest
     }
 
     /// Sets the seq of the keys from `low` to below `high`, which then have everything up to `seq`.
@@ -76,8 +85,14 @@ impl AppliedThrough {
 
     fn join(&mut self) {
         self.steps.dedup_by(|later, earlier| later.1 == earlier.1);
+        self.derive();
+    }
+
+    /// Derives the other fields from the steps.
+    fn derive(&mut self) {
         self.heads.clear();
         self.heads.extend(self.steps.iter().map(|(key, _)| head(key)));
+        self.newest = self.steps.iter().map(|(_, seq)| *seq).max().unwrap_or(Seq(0));
     }
 }
 
@@ -109,6 +124,9 @@ mod tests {
             }
             for (key, seq) in (0u8..).zip(model) {
                 prop_assert_eq!(applied.at(&[key]), Seq(seq));
+                for asked in [seq.saturating_sub(1), seq, seq + 1, u64::MAX] {
+                    prop_assert_eq!(applied.lacks(&[key], Seq(asked)), asked > seq);
+                }
             }
             prop_assert_eq!(AppliedThrough::from_steps(applied.steps().to_vec()), Some(applied));
         }
