@@ -19,8 +19,14 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// The CRC-32C of some bytes followed by `bytes`; `crc` is the CRC-32C of the former.
 #[must_use]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
+    crc32c_append_all(crc, [bytes])
+}
+
+/// As [`crc32c_append`] for one part after the other. For short parts this takes less time than a call for each.
+#[must_use]
+pub fn crc32c_append_all<const N: usize>(crc: u32, parts: [&[u8]; N]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(!crc));
-    digest.update(bytes);
+    parts.into_iter().for_each(|part| digest.update(part));
     low(digest.finalize())
 }
 
@@ -58,6 +64,7 @@ mod tests {
             let whole = crc32c(&bytes);
             prop_assert_eq!(whole, ::crc32c::crc32c(&bytes));
             prop_assert_eq!(crc32c_append(crc32c(first), second), whole);
+            prop_assert_eq!(crc32c_append_all(crc32c(&[]), [first, &[], second]), whole);
             prop_assert_eq!(crc32c_combine(crc32c(first), crc32c(second), second.len()), whole);
             prop_assert_eq!(crc32c_append(seed, &bytes), ::crc32c::crc32c_append(seed, &bytes));
         }

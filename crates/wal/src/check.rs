@@ -2,7 +2,8 @@
 //!
 //! 1. A [`Checker`] reads a window of a segment and follows the chain through that window. The checker hands on the
 //!    bytes and the places of the groups in them, so that next to nothing is read or checked twice.
-//! 2. For a log of more than one window a separate thread runs the checker, so that the next window is checked while
+//! 2. Behind the end of the chain, the checker looks for statements about durability.
+//! 3. For a log of more than one window a separate thread runs the checker, so that the next window is checked while
 //!    one is shown. On a simulated disk the caller's thread does both, because there the order of requests is under
 //!    test.
 //!
@@ -15,13 +16,12 @@ use std::thread::Builder;
 use parking_lot::Mutex;
 use psync::Buffer;
 
-use crate::format::{GroupHeader, WholeGroup};
-use crate::geometry::Geometry;
-use crate::scan::{ChainEnd, Scanner};
+use crate::format::{GROUP_HEADER, GroupHeader, WholeGroup};
+use crate::scan::{ChainEnd, Scanner, Statements};
 use crate::{Lsn, Result};
 
 /// Checked windows that may wait for the taker.
-const AHEAD: usize = 1;
+const AHEAD: usize = 2;
 
 /// A window of a segment, as far as the chain leads through that window.
 pub(crate) struct Checked {
@@ -35,9 +35,9 @@ pub(crate) struct Checked {
     pub(crate) durable: Lsn,
 }
 
-/// The place of a checked group, and the results of checking. Kept small, because most groups are short.
+/// A checked group without its bytes.
 struct Place {
-    lsn: Lsn,
+    header: GroupHeader,
     next_seq: u64,
     payload_bytes: u32,
 }
@@ -50,9 +50,10 @@ impl Checked {
 
     /// The first group that was not taken.
     pub(crate) fn next(&self) -> Option<WholeGroup<'_>> {
-        let Place { lsn, next_seq, payload_bytes } = *self.groups.get(self.taken)?;
-        let at = usize::try_from(lsn.0 - self.first.0).ok()?;
-        GroupHeader::open_again(next_seq, payload_bytes, self.bytes.get(at..)?)
+        let Place { header, next_seq, payload_bytes } = *self.groups.get(self.taken)?;
+        let at = usize::try_from(header.lsn.0 - self.first.0).ok()?;
+        let records = header.records(self.bytes.get(at..at + header.length as usize)?.get(GROUP_HEADER..)?);
+        Some(WholeGroup { header, records, next_seq, payload_bytes })
     }
 
     /// Takes the group that `next` shows.
@@ -67,23 +68,28 @@ pub(crate) struct Checker<'a> {
     end: ChainEnd,
     /// The number of groups in the window before.
     before: usize,
+    /// The statements behind the end of the chain, once looked for.
+    statements: Option<Statements>,
 }
 
 impl<'a> Checker<'a> {
-    /// A checker that begins with segment `first`.
-    pub(crate) fn new(scanner: Scanner<'a>, geometry: Geometry, first: u64) -> Self {
-        Self { scanner, end: ChainEnd::before(geometry.first(first)), before: 0 }
+    /// A checker that begins with the group at `begin`.
+    pub(crate) const fn new(scanner: Scanner<'a>, begin: Lsn) -> Self {
+        Self { scanner, end: ChainEnd::before(begin), before: 0, statements: None }
     }
 
-    /// The next window; none where the chain has ended.
+    /// The next window; none where the chain has ended, once all statements behind its end are read.
     fn next(&mut self) -> Result<Option<Checked>> {
         if self.end.flaw.is_some() {
+            if self.statements.is_none() {
+                self.statements = Some(self.scanner.statements(self.end.lsn)?);
+            }
             return Ok(None);
         }
         let mut groups = Vec::with_capacity(self.before);
         self.scanner.follow_in_window(&mut self.end, |group| {
             let WholeGroup { header, next_seq, payload_bytes, .. } = group;
-            groups.push(Place { lsn: header.lsn, next_seq: *next_seq, payload_bytes: *payload_bytes });
+            groups.push(Place { header: *header, next_seq: *next_seq, payload_bytes: *payload_bytes });
         })?;
         self.before = groups.len();
         let nothing = || (Lsn(0), Arc::new(Buffer::zeroed(0)));
@@ -91,11 +97,11 @@ impl<'a> Checker<'a> {
         Ok(Some(Checked { bytes, groups, first, taken: 0, durable: self.end.durable }))
     }
 
-    /// Shows all windows to `take`, until `take` fails. Returns the end of the chain, and the scanner that read the
-    /// chain.
+    /// Shows all windows to `take`, until `take` fails. Returns the end of the chain, the statements behind that end,
+    /// and the scanner that read the chain.
     pub(crate) fn run<E: From<crate::Error>>(
         self, with_thread: bool, take: &mut dyn FnMut(Checked) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(Scanner<'a>, ChainEnd), E> {
+    ) -> std::result::Result<(Scanner<'a>, ChainEnd, Statements), E> {
         let checker = Mutex::new(self);
         if with_thread {
             std::thread::scope(|scope| {
@@ -111,7 +117,7 @@ impl<'a> Checker<'a> {
         while let Some(checked) = checker.next()? {
             take(checked)?;
         }
-        Ok((checker.scanner, checker.end))
+        Ok((checker.scanner, checker.end, checker.statements.unwrap_or_default()))
     }
 }
 

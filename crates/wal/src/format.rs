@@ -50,7 +50,7 @@
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 
-use checksum::{crc32c, crc32c_append};
+use checksum::{crc32c, crc32c_append, crc32c_append_all};
 
 use crate::{Error, Lsn};
 
@@ -276,7 +276,7 @@ impl GroupHeader {
         );
         let content = &rest[GROUP_HEADER..length];
         // Position and epoch, as the header stores them.
-        let crc = crc32c_append(crc32c_append(database, &rest[16..32]), content);
+        let crc = crc32c_append_all(database, [&rest[16..32], content]);
         let stored = u32_at(rest, 48);
         ensure!(crc == stored, "group checksum", hex32(crc), hex32(stored));
         let records = header.records(content);
@@ -284,15 +284,8 @@ impl GroupHeader {
         Ok(WholeGroup { header, records, next_seq, payload_bytes })
     }
 
-    /// The group at the beginning of `rest`, without checking again. The group was found whole before, with `next_seq`
-    /// behind its last record and `payload_bytes` of payload.
-    pub(crate) fn open_again(next_seq: u64, payload_bytes: u32, rest: &[u8]) -> Option<WholeGroup<'_>> {
-        let header = Self::fields(rest)?;
-        let records = header.records(rest.get(GROUP_HEADER..header.length as usize)?);
-        Some(WholeGroup { header, records, next_seq, payload_bytes })
-    }
-
-    const fn records<'a>(&self, content: &'a [u8]) -> Records<'a> {
+    /// The records in `content`, the bytes of the group behind its header.
+    pub(crate) const fn records<'a>(&self, content: &'a [u8]) -> Records<'a> {
         Records { bytes: content, lsn: Lsn(self.lsn.0 + GROUP_HEADER as u64), first_seq: self.first_seq }
     }
 
@@ -349,8 +342,7 @@ impl GroupHeader {
     }
 
     fn content_crc(&self, database: &[u8; 16], content: &[u8]) -> u32 {
-        let seed = crc32c_append(crc32c(database), &self.lsn.0.to_le_bytes());
-        crc32c_append(crc32c_append(seed, &self.epoch.to_le_bytes()), content)
+        crc32c_append_all(crc32c(database), [&self.lsn.0.to_le_bytes(), &self.epoch.to_le_bytes(), content])
     }
 
     /// Checks that the records fill the content exactly, so that walking them later cannot fail. Returns the seq behind

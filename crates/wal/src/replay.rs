@@ -2,8 +2,8 @@
 //!
 //! 1. All segment files are opened and their headers read. Of two files with the same number the one of the later epoch
 //!    counts.
-//! 2. A first pass follows the chain of groups from the segment that holds the checkpoint's position, and finds its end
-//!    `p` (`check`).
+//! 2. A first pass follows the chain of groups, and finds its end `p` (`check`). The pass begins with the group whose
+//!    first record is at the checkpoint's position, or else with the first group of that segment.
 //! 3. The log is known durable up to the largest position that the checkpoint, the chain and whole groups behind `p`
 //!    state. If that position is beyond `p`, the bytes at `p` are damaged, and opening fails with file and offset.
 //!    Otherwise they are the tail that a crash left.
@@ -76,14 +76,14 @@ pub(crate) fn recover<E: From<Error>>(
         }
         (closed(store, geometry, end, &files)?, options.next_seq)
     } else {
-        let scanner = Scanner::new(store.psync(), geometry, options.database, &files);
+        let mut scanner = Scanner::new(store.psync(), geometry, options.database, &files);
+        let begin = scanner.begin(start)?;
         let floor = geometry.normal(options.durable_floor.max(start));
-        let mut shower = Shower::new(geometry, first, start, floor, replayer);
+        let mut shower = Shower::new(geometry, begin, start, floor, replayer);
         let is_long = files.values().map(|segment| segment.room()).sum::<u64>() > window_bytes(geometry) as u64;
         let with_thread = is_long && !store.psync().is_simulated();
-        let checker = Checker::new(scanner, geometry, first);
-        let (mut scanner, chain) = checker.run(with_thread, &mut |checked| shower.take(checked))?;
-        let statements = scanner.statements(chain.lsn)?;
+        let checker = Checker::new(scanner, begin);
+        let (mut scanner, chain, statements) = checker.run(with_thread, &mut |checked| shower.take(checked))?;
         if !options.read_only {
             let mut epochs = Epochs::of_headers(&found);
             [chain.epoch, statements.epoch].into_iter().for_each(|epoch| epochs.see(epoch));

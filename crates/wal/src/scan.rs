@@ -35,7 +35,7 @@ pub(crate) const READ_BYTES: usize = 1 << 20;
 const READS: usize = 4;
 
 /// Most bytes of a segment in one window, except for a longer group: few enough for a processor's cache.
-const WINDOW_BYTES_MAX: usize = 2 << 20;
+const WINDOW_BYTES_MAX: usize = 512 << 10;
 
 /// Windows that others may still use while the next is read, as a rule.
 const WINDOWS_BEFORE: usize = 2;
@@ -144,6 +144,23 @@ impl<'a> Scanner<'a> {
         self
     }
 
+    /// The position of the group whose first record is at `start`. If there is none, that of the first group of the
+    /// segment.
+    ///
+    /// A group that itself begins at `start` does not count: if the log once ended there, that group may be of a tail
+    /// that was dropped, and only the groups before it tell.
+    pub(crate) fn begin(&mut self, start: Lsn) -> Result<Lsn> {
+        let database = self.database;
+        let first = self.geometry.first(self.geometry.number(start));
+        let lsn = Lsn(start.0.saturating_sub(GROUP_HEADER as u64));
+        if lsn <= first {
+            return Ok(first);
+        }
+        let header = self.bytes(lsn, GROUP_HEADER)?.and_then(|head| GroupHeader::peek(&database, lsn, head));
+        let holds_start = header.is_some_and(|header| lsn.0 + u64::from(header.length) > start.0);
+        Ok(if holds_start { lsn } else { first })
+    }
+
     /// Shows the groups from `end` on that can follow in its chain to `visit`, until a group does not check or `visit`
     /// returns false.
     pub(crate) fn follow<E: From<Error>>(
@@ -241,10 +258,11 @@ impl<'a> Scanner<'a> {
         self.files.range(numbers).map(|(number, segment)| (*number, segment.file.clone())).collect()
     }
 
-    /// Reads the header of segment `number` and all groups below `end` anew, and shows them once they check: part by
-    /// part, each with the offset at which the part begins.
+    /// Reads the header of segment `number` and the groups from `from` to `end` anew, and shows them once they check:
+    /// part by part, each with the offset at which the part begins. All of these groups were accepted before. Where no
+    /// group begins at `from`, earlier ones are shown too.
     pub(crate) fn checked(
-        &mut self, number: u64, end: Lsn, show: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+        &mut self, number: u64, from: Lsn, end: Lsn, show: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let geometry = self.geometry;
         let path = self.files.get(&number).map(|segment| segment.file.path().to_owned()).unwrap_or_default();
@@ -258,6 +276,9 @@ impl<'a> Scanner<'a> {
         }
         show(0, header)?;
         let mut at = geometry.first(number);
+        if from > at && matches!(self.open(geometry.normal(from))?, Some(Ok(_))) {
+            at = geometry.normal(from);
+        }
         while at < end && geometry.number(at) == number {
             let (first, begin) = (at, geometry.offset(at));
             let length = loop {

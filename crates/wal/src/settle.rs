@@ -33,7 +33,7 @@ pub(crate) fn settle(
         let offset = geometry.offset(from);
         let there = usize::try_from(file.len()?).unwrap_or(usize::MAX);
         let range = offset..(offset + length).min(there).max(offset);
-        scanner.checked(number, end, &mut |at, bytes| {
+        scanner.checked(number, from, end, &mut |at, bytes| {
             let (from, to) = (range.start.max(at), range.end.min(at + bytes.len()));
             if from < to { write(psync, &file, from, &bytes[from - at..to - at]) } else { Ok(()) }
         })?;

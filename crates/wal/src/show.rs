@@ -43,9 +43,9 @@ pub(crate) struct Shower<'r, E> {
 }
 
 impl<'r, E: From<Error>> Shower<'r, E> {
-    /// A shower that begins with segment `first`, of a log that is known durable up to `durable`.
-    pub(crate) fn new(geometry: Geometry, first: u64, start: Lsn, durable: Lsn, replayer: Replayer<'r, E>) -> Self {
-        let end = ChainEnd::before(geometry.first(first));
+    /// A shower that begins with the group at `begin`, of a log that is known durable up to `durable`.
+    pub(crate) fn new(geometry: Geometry, begin: Lsn, start: Lsn, durable: Lsn, replayer: Replayer<'r, E>) -> Self {
+        let end = ChainEnd::before(begin);
         Self {
             geometry,
             start,

@@ -1,12 +1,14 @@
 //! The choice of a round: the sections with the most pending operations, over all tables (PIO §3.1.3: which OPQ
-//! entries a bupdate chooses).
+//! entries a bupdate chooses). Where the log is long, sections with its oldest operations come first.
 //!
 //! Sections of a table cover about the same number of leaves, so the fullest queue gives the most operations for each
 //! leaf that is written. Where keys come in any order, the fullest section is the one that was not taken for the
 //! longest time. At its turn it has twice as many operations as the mean, most of its leaves are touched, and every
 //! node above them is written once.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
+
+use wal::Lsn;
 
 use crate::{engine::Engine, opq::Opq, tables::catalog::TableCore};
 
@@ -21,6 +23,7 @@ pub(crate) struct Choice {
 /// A queue that could be taken.
 struct Candidate {
     bytes: u64,
+    oldest: Lsn,
     table: usize,
     section: usize,
 }
@@ -44,18 +47,22 @@ pub(crate) fn left_over(engine: &Engine) -> Vec<Choice> {
 /// The fullest of the queues that are `wanted`, enough for a round.
 pub(crate) fn fullest(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Vec<Choice> {
     let tables = engine.catalog.live();
-    let candidates = candidates(&tables, wanted);
+    let mut candidates = candidates(&tables, wanted);
+    candidates.sort_by_key(|candidate| Reverse(candidate.bytes));
     choose(&tables, candidates, engine.pressure.round_bytes())
 }
 
-/// The fullest queues, enough for a round, if one is due.
+/// The queues that pin too much of the log, and behind them the fullest ones, enough for a round, if one is due.
 pub(crate) fn due(engine: &Engine) -> Vec<Choice> {
     let tables = engine.catalog.live();
-    let candidates = candidates(&tables, |_| true);
+    let mut candidates = candidates(&tables, |_| true);
+    let too_old = engine.pressure.too_old().unwrap_or_default();
+    let pins = |candidate: &Candidate| candidate.oldest < too_old;
     let fullest = candidates.iter().map(|candidate| candidate.bytes).max().unwrap_or(0);
-    if !engine.is_round_due(fullest) {
+    if !engine.is_round_due(fullest) && !candidates.iter().any(pins) {
         return Vec::new();
     }
+    candidates.sort_by_key(|candidate| (candidate.oldest.min(too_old), Reverse(candidate.bytes)));
     choose(&tables, candidates, engine.pressure.round_bytes())
 }
 
@@ -65,18 +72,19 @@ fn candidates(tables: &[Arc<TableCore>], wanted: impl Fn(&Opq) -> bool) -> Vec<C
         for (section, queue) in core.state.load().active.queues().iter().enumerate() {
             let queue = queue.read();
             if queue.len() > 0 && wanted(&queue) {
-                candidates.push(Candidate { bytes: queue.bytes() as u64, table, section });
+                let oldest = queue.first_lsn().unwrap_or_default();
+                candidates.push(Candidate { bytes: queue.bytes() as u64, oldest, table, section });
             }
         }
     }
     candidates
 }
 
-fn choose(tables: &[Arc<TableCore>], mut candidates: Vec<Candidate>, enough: u64) -> Vec<Choice> {
-    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.bytes));
+/// The first of the queues that make `enough` bytes together.
+fn choose(tables: &[Arc<TableCore>], candidates: Vec<Candidate>, enough: u64) -> Vec<Choice> {
     let mut sections = vec![Vec::new(); tables.len()];
     let mut sum = 0;
-    for Candidate { bytes, table, section } in candidates {
+    for Candidate { bytes, table, section, .. } in candidates {
         if sum >= enough {
             break;
         }

@@ -7,11 +7,13 @@ use std::sync::{Arc, atomic::Ordering};
 
 use index::{Horizon, Operation, Seq};
 use parking_lot::RwLockWriteGuard;
+use wal::Lsn;
 
 use crate::{
     commit::pacing,
     engine::{
         Engine,
+        pressure::Taken,
         publish::{Change, LogState, Pending},
     },
     format::{self, Logged},
@@ -30,16 +32,18 @@ struct Entering<'a> {
     /// Bytes of the queue before.
     before: u64,
     is_delete: bool,
+    /// Position of the commit.
+    lsn: Lsn,
     /// How many more operations the queue may take.
     left: usize,
 }
 
 impl<'a> Entering<'a> {
-    fn begin(sections: &'a Sections, key: &[u8], is_delete: bool) -> Self {
+    fn begin(sections: &'a Sections, key: &[u8], is_delete: bool, lsn: Lsn) -> Self {
         let section = sections.of_key(key);
         let queue = sections.queue(section).write();
         let before = queue.bytes() as u64;
-        Self { section, queue, before, is_delete, left: HELD_OPERATIONS }
+        Self { section, queue, before, is_delete, lsn, left: HELD_OPERATIONS }
     }
 
     /// Whether an operation on `key` enters the same queue under this lock.
@@ -51,7 +55,7 @@ impl<'a> Entering<'a> {
     fn leave(self, engine: &Engine, table: &TableCore) {
         let after = self.queue.bytes() as u64;
         drop(self.queue);
-        engine.note_growth(table, self.before, after, self.is_delete);
+        engine.note_growth(table, self.before, after, self.is_delete, self.lsn);
     }
 }
 
@@ -80,7 +84,7 @@ impl Engine {
         }
     }
 
-    fn enter_queues(&self, seq: Seq, payload: &[u8], lsn: wal::Lsn) {
+    fn enter_queues(&self, seq: Seq, payload: &[u8], lsn: Lsn) {
         let catalog = self.catalog.read();
         let mut operations = format::Operations::new(payload, seq)
             .map(|item| item.expect("this payload was encoded by its commit"))
@@ -95,9 +99,7 @@ impl Engine {
     }
 
     /// Enters adjacent operations of a commit on the same table.
-    fn enter_table<'a>(
-        &self, table: &TableCore, seq: Seq, operations: impl Iterator<Item = Logged<'a>>, lsn: wal::Lsn,
-    ) {
+    fn enter_table<'a>(&self, table: &TableCore, seq: Seq, operations: impl Iterator<Item = Logged<'a>>, lsn: Lsn) {
         let state = table.state.load();
         let (mut open, mut count): (Option<Entering<'_>>, u64) = (None, 0);
         for logged in operations {
@@ -126,7 +128,7 @@ impl Engine {
                 Some(entering) if entering.takes(&state.active, update.key, is_delete) => entering,
                 done => {
                     done.into_iter().for_each(|done| done.leave(self, table));
-                    Entering::begin(&state.active, update.key, is_delete)
+                    Entering::begin(&state.active, update.key, is_delete, lsn)
                 }
             };
             entering.queue.append(&update, lsn);
@@ -163,17 +165,19 @@ impl Engine {
         }
     }
 
-    /// Notes that a queue of `table` grew to `after` bytes, and wakes the worker when a round is due.
-    pub(crate) fn note_growth(&self, table: &TableCore, before: u64, after: u64, is_delete: bool) {
+    /// Notes that a queue of `table` grew to `after` bytes by operations up to `lsn`, and wakes the worker when a round
+    /// is due.
+    pub(crate) fn note_growth(&self, table: &TableCore, before: u64, after: u64, is_delete: bool, lsn: Lsn) {
         let growth = after - before;
         if growth == 0 {
             return;
         }
         table.active_bytes.fetch_add(growth, Ordering::Relaxed);
-        self.loans.call_in(self.pressure.take(growth, is_delete), &self.trees);
+        let Taken { used, log_is_due } = self.pressure.take(growth, is_delete, lsn);
+        self.loans.call_in(used, &self.trees);
         let active = self.active_bytes.fetch_add(growth, Ordering::Relaxed) + growth;
         let (due, due_queue) = (self.pressure.due_bytes(), self.pressure.due_queue_bytes());
-        if (active >= due && active - growth < due) || (after >= due_queue && before < due_queue) {
+        if log_is_due || (active >= due && active - growth < due) || (after >= due_queue && before < due_queue) {
             self.signal.kick();
         }
     }

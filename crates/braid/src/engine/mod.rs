@@ -46,7 +46,7 @@ use crate::{
         health::Health,
         keeper::Keeper,
         loans::Loans,
-        pressure::Pressure,
+        pressure::{LogLimit, Pressure},
         publish::Publisher,
         recent::Recent,
         retention::{Kept, Retention},
@@ -176,7 +176,10 @@ impl Engine {
     /// Puts an engine together after recovery.
     pub(crate) fn new(parts: Parts) -> Self {
         let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
-        let pressure = Pressure::new(parts.tuning.write_buffer_bytes, parts.options.background);
+        let budget = parts.tuning.write_buffer_bytes;
+        let log_limit = LogLimit::new(budget, parts.superblock.current().segment_bytes);
+        let log_from = Lsn(end.0 - parts.wal.bytes_to_replay());
+        let pressure = Pressure::new(budget, log_limit, log_from, parts.options.background);
         let transactions = Budget::new(parts.tuning.transaction_bytes);
         let segment_bytes = usage::bytes_of(&parts.catalog.live());
         Self {

@@ -11,7 +11,7 @@
 
 use std::{sync::Arc, thread::Builder};
 
-use index::Update;
+use index::{Seq, Update};
 use parking_lot::Mutex;
 use wal::Lsn;
 
@@ -31,19 +31,22 @@ const WORTH_A_LOOK: usize = 1_000;
 /// A part larger than so many rounds is cut. A section becomes that large before its turn comes.
 const ROUNDS_PER_PART: u64 = 3;
 
-/// The replayed operations of one table.
+/// The replayed operations of one table that its structure lacks, and some that the structure has.
 pub(crate) struct Backlog {
     /// The parts begin at its steps.
     cut: AppliedThrough,
     parts: Vec<Part>,
+    /// The commits that the structure has, as far as the log was replayed.
+    applied: AppliedThrough,
 }
 
 /// The replayed operations on some of the table's keys.
-#[derive(Default)]
 struct Part {
     operations: Sequence,
     /// How many operations were left when applied ones were last removed.
     kept: usize,
+    /// The structure has the commits up to the first seq for all of the keys, and up to the second for some.
+    applied: (Seq, Seq),
 }
 
 /// The keys of a part: from the first to below the second.
@@ -52,53 +55,58 @@ type Keys<'a> = (&'a [u8], Option<&'a [u8]>);
 impl Backlog {
     /// An empty backlog of a table whose structure has these commits.
     pub(crate) fn new(applied: AppliedThrough) -> Self {
-        let parts = applied.steps().iter().map(|_| Part::default()).collect();
-        Self { cut: applied, parts }
+        let part = |(_, seq): &(_, Seq)| Part { operations: Sequence::default(), kept: 0, applied: (*seq, *seq) };
+        Self { parts: applied.steps().iter().map(part).collect(), cut: applied.clone(), applied }
     }
 
-    /// Takes an operation of the commit at `lsn`.
+    /// Takes an operation of the commit at `lsn`, unless the structure has that operation.
     pub(crate) fn append(&mut self, update: &Update<'_>, lsn: Lsn) {
-        self.parts[self.cut.step_of(update.key)].operations.append(update, lsn);
+        let Part { operations, applied: (all, some), .. } = &mut self.parts[self.cut.step_of(update.key)];
+        if update.seq > *some || (update.seq > *all && self.applied.lacks(update.key, update.seq)) {
+            operations.append(update, lsn);
+        }
     }
 
     fn len(&self) -> usize {
         self.parts.iter().map(|part| part.operations.len()).sum()
     }
 
-    /// Removes operations that the structure has by now, as `applied` says.
+    /// Removes operations that the structure has by now, which has the commits of `applied`.
     ///
     /// - A part that the structure has as a whole is emptied.
     /// - A part of which the structure has some is swept before it holds more than twice what had to stay, so each
     ///   operation is moved about once.
-    pub(crate) fn sweep(&mut self, applied: &AppliedThrough) {
+    pub(crate) fn sweep(&mut self, applied: AppliedThrough) {
         for (number, part) in self.parts.iter_mut().enumerate() {
-            let has = part.has_applied(keys(&self.cut, number), applied);
+            part.note_applied(keys(&self.cut, number), &applied);
+            let has = part.has_applied();
             if has == Has::All {
-                *part = Part::default();
+                (part.operations, part.kept) = (Sequence::default(), 0);
             } else if has == Has::Some && part.operations.len() > 2 * part.kept + WORTH_A_LOOK {
-                part.operations = lacked(&part.operations, applied);
+                part.operations = lacked(&part.operations, &applied);
                 part.kept = part.operations.len();
             }
         }
+        self.applied = applied;
     }
 
     /// Moves the operations that the structure of `table` lacks into its queues.
     pub(crate) fn settle(self, engine: &Engine, table: &TableCore) {
-        let (applied, sorting) = (table.applied(), engine.options.sorting);
+        let sorting = engine.options.sorting;
         // Without operations, the first round cuts the sections, so that opening reads no node.
         let fences = if self.len() == 0 { Vec::new() } else { round::fences(engine, &*table.tree.view()) };
-        let queues = self.queues(&applied, &fences, ROUNDS_PER_PART * engine.pressure.round_bytes(), sorting);
+        let queues = self.queues(&fences, ROUNDS_PER_PART * engine.pressure.round_bytes(), sorting);
         let sections = Sections::of(queues, sorting).recut(&[], &fences, engine.pressure.sections());
-        engine.note_growth(table, 0, sections.bytes(), false);
+        engine.note_growth(table, 0, sections.bytes(), false, engine.wal.end());
         table.replace_state(Arc::new(sections), None, table.tree.view());
     }
 
-    /// The queues of the operations that the structure lacks, each with the key where it begins. The structure has the
-    /// commits of `applied`. A queue has at most about `most` bytes.
-    fn queues(self, applied: &AppliedThrough, fences: &[Vec<u8>], most: u64, sorting: Sorting) -> Vec<(Vec<u8>, Opq)> {
+    /// The queues of the operations that the structure lacks, each with the key where it begins. A queue has at most
+    /// about `most` bytes.
+    fn queues(self, fences: &[Vec<u8>], most: u64, sorting: Sorting) -> Vec<(Vec<u8>, Opq)> {
         let threads = if self.len() < WORTH_A_THREAD { 1 } else { tally::processors() };
         let parts = self.parts.into_iter().enumerate().map(|(number, part)| (keys(&self.cut, number), part)).collect();
-        let queues = on_threads(threads, parts, |(keys, part)| part.queues(keys, applied, fences, most, sorting));
+        let queues = on_threads(threads, parts, |(keys, part)| part.queues(keys, &self.applied, fences, most, sorting));
         queues.into_iter().flatten().collect()
     }
 }
@@ -117,23 +125,28 @@ enum Has {
 }
 
 impl Part {
-    /// The share of this part that a structure has, as far as its first and last operation tell.
-    fn has_applied(&self, (low, high): Keys<'_>, applied: &AppliedThrough) -> Has {
+    /// Notes that the structure has the commits of `applied`.
+    fn note_applied(&mut self, (low, high): Keys<'_>, applied: &AppliedThrough) {
+        let seqs = || applied.steps_between(low, high).iter().map(|(_, seq)| *seq);
+        self.applied = seqs().min().zip(seqs().max()).unwrap_or(self.applied);
+    }
+
+    /// The share of this part that the structure has, as far as its first and last operation tell.
+    fn has_applied(&self) -> Has {
         let Some(last) = self.operations.end().checked_sub(1) else { return Has::Nothing };
         let [first, last] = [0, last].map(|index| self.operations.update(index).seq);
-        let seqs = || applied.steps_between(low, high).iter().map(|(_, seq)| *seq);
-        match (seqs().min(), seqs().max()) {
-            (Some(lowest), _) if lowest >= last => Has::All,
-            (_, Some(highest)) if highest >= first => Has::Some,
+        match self.applied {
+            (all, _) if all >= last => Has::All,
+            (_, some) if some >= first => Has::Some,
             _ => Has::Nothing,
         }
     }
 
-    /// The queues of the operations of this part that a structure lacks, each with the key where it begins.
+    /// The queues of the operations of this part that the structure lacks, each with the key where it begins.
     fn queues(
         self, keys: Keys<'_>, applied: &AppliedThrough, fences: &[Vec<u8>], most: u64, sorting: Sorting,
     ) -> Vec<(Vec<u8>, Opq)> {
-        let operations = match self.has_applied(keys, applied) {
+        let operations = match self.has_applied() {
             Has::All => Sequence::default(),
             Has::Some => lacked(&self.operations, applied),
             Has::Nothing => self.operations,
@@ -189,7 +202,7 @@ fn on_threads<T: Send, M: Send>(threads: usize, of: Vec<T>, make: impl Fn(T) -> 
 mod tests {
     use std::collections::BTreeMap;
 
-    use index::{Operation, Payload, Seq};
+    use index::{Operation, Payload};
     use proptest::prelude::*;
 
     use super::*;
@@ -240,13 +253,13 @@ mod tests {
                         // The round covers the frozen operations; newer ones have come since.
                         let through = seq - (seq - 100) / 3;
                         applied.cover(&[low], high.as_ref().map(std::slice::from_ref), Seq(through));
-                        backlog.sweep(&applied);
+                        backlog.sweep(applied.clone());
                         model.retain(|seq, key| *seq > applied.at(&[*key]).0);
                     }
                 }
             }
             let fences: Vec<Vec<u8>> = fences.into_iter().map(|key| vec![key]).collect();
-            let queues = backlog.queues(&applied, &fences, most, Sorting::Always);
+            let queues = backlog.queues(&fences, most, Sorting::Always);
             prop_assert!(queues[0].0.is_empty() && queues.is_sorted_by(|(one, _), (other, _)| one < other));
             let sections = Sections::of(queues, Sorting::Always);
             let mut left = BTreeMap::new();

@@ -56,7 +56,7 @@ use crate::{
         history, usage,
     },
     upkeep::worker,
-    words::{applied::AppliedThrough, clock::Clock},
+    words::clock::Clock,
 };
 
 /// The engine of a database whose superblock names an image.
@@ -229,7 +229,6 @@ struct Replay<'a> {
 /// A backlog that is being filled, and the facts needed for that.
 struct Filling {
     table: Arc<TableCore>,
-    applied: AppliedThrough,
     has_tombstones: bool,
     backlog: Backlog,
 }
@@ -311,7 +310,7 @@ impl Replay<'_> {
                 self.put_back(filling.take());
                 *filling = self.catalog.read().by_id(id).map(|table| self.fill(table));
             }
-            let Some(Filling { table, applied, has_tombstones, backlog }) = &mut *filling else { continue };
+            let Some(Filling { table, has_tombstones, backlog }) = &mut *filling else { continue };
             table.history.note_change(seq);
             let update = match logged {
                 Logged::Update(update) => update,
@@ -333,20 +332,17 @@ impl Replay<'_> {
             if update.operation.expiry().is_some() {
                 table.note_expiring();
             }
-            if applied.lacks(update.key, seq) {
-                backlog.append(&update, lsn);
-            }
+            backlog.append(&update, lsn);
         }
         Ok(())
     }
 
     /// Begins to fill the backlog of a table.
     fn fill(&self, table: &Arc<TableCore>) -> Filling {
-        let (applied, backlog) = (table.applied(), self.backlogs.borrow_mut().remove(&table.id));
+        let backlog = self.backlogs.borrow_mut().remove(&table.id);
         Filling {
             table: Arc::clone(table),
-            backlog: backlog.unwrap_or_else(|| Backlog::new(applied.clone())),
-            applied,
+            backlog: backlog.unwrap_or_else(|| Backlog::new(table.applied())),
             has_tombstones: !table.state.load().tombstones.is_empty(),
         }
     }
@@ -392,7 +388,7 @@ impl Replay<'_> {
         let state = table.state.load_full();
         table.replace_state(Arc::clone(&state.active), None, table.tree.view());
         if let Some(backlog) = self.backlogs.borrow_mut().get_mut(&record.table) {
-            backlog.sweep(&table.applied());
+            backlog.sweep(table.applied());
         }
         Ok(())
     }

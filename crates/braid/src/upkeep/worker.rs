@@ -1,12 +1,13 @@
 //! The background worker: decides when operations are applied, and when a checkpoint is due.
 //!
-//! 1. When the write buffer is nearly full, the fullest queues are applied, round by round ([`round`]).
+//! 1. When the write buffer is nearly full, the fullest queues are applied, round by round ([`round`]). When the log has
+//!    grown long, these are the queues with its oldest operations, and a checkpoint follows as soon as a part of the
+//!    log can go.
 //! 2. On request, and when nobody writes any more ([`Quiet`]), everything is applied. A checkpoint follows, except
 //!    after a plain request to apply; it trims the log. When nobody writes, the disk also gets back the space that is
 //!    not needed at rest ([`rest`]).
-//! 3. When the log has grown long, operations in its oldest third are applied. When the newest checkpoint is old,
-//!    operations are applied that were visible when a checkpoint was last due for its age. So no cold key pins the
-//!    log. A checkpoint follows in both cases.
+//! 3. When the newest checkpoint is old, operations are applied that were visible when a checkpoint was last due for
+//!    its age, and a checkpoint follows. So no cold key pins the log.
 //! 4. Between rounds the worker sweeps, a stretch at a time ([`sweep`]), also keys with expired versions ([`expiry`])
 //!    and structures with too much garbage ([`garbage`]), and cleans segments of documents ([`clean`]).
 //! 5. Its I/O makes way for reads ([`psync::Background`]).
@@ -19,14 +20,13 @@
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use index::Seq;
-use wal::Lsn;
 
 use crate::{
     apply::{
         choice::{self, Choice},
         round,
     },
-    engine::{Engine, Work, keeper, learned, signal::Request as Asked},
+    engine::{Engine, Work, keeper, learned, retention, signal::Request as Asked},
     error::{Error, Result},
     opq::Opq,
     tables::usage,
@@ -46,13 +46,9 @@ const MANY_PART: u64 = 4;
 const OLDEST_CHECKPOINT: Duration = Duration::from_secs(300);
 /// How long to wait before an operation is tried again after a full disk or a failed read.
 const PAUSE: Duration = Duration::from_millis(100);
-/// From so many times half the write buffer on, the log is shortened: its oldest operations are applied, and a
-/// checkpoint trims it. It grows on meanwhile. Twice as much would save no writes that were measured.
-const LOG_PER_HALF_WRITE_BUFFER: u64 = 3;
-/// The log may hold so many segments in any case.
-const LOG_SEGMENTS: u64 = 3;
-/// Operations in this oldest part of a log that has grown long are applied: younger ones are worth waiting for more.
-const LOG_OLD_PART: u64 = 3;
+/// A long log is trimmed whenever this part of its limit is no longer needed. The image then says what was applied, so
+/// that recovery need not keep these operations.
+const LOG_TRIM_PART: u64 = 8;
 
 /// How many reads may fail in a row before the failure is taken for more than a passing fault.
 const READ_FAILURES_MAX: u32 = 10;
@@ -160,9 +156,6 @@ impl Worker {
             engine.flush_log()?;
         }
         abandon_dropped(engine);
-        let log_limit =
-            (LOG_PER_HALF_WRITE_BUFFER * engine.pressure.budget() / 2).max(LOG_SEGMENTS * engine.options.segment_bytes);
-        let log_full = engine.wal.bytes_retained() > log_limit;
         let old = engine.counters.checkpoint_age() > OLDEST_CHECKPOINT && !engine.is_saved();
         let quiet = &mut self.quiet;
         let look = || quiet.look(engine.counters.commits(), engine.pressure.used(), engine.pressure.budget());
@@ -180,9 +173,6 @@ impl Worker {
             apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= visible))
         } else if asked.stop {
             Ok(())
-        } else if log_full {
-            let cut = Lsn(engine.wal.end().0.saturating_sub(log_limit - log_limit / LOG_OLD_PART));
-            apply_all(engine, |queue| queue.first_lsn().is_some_and(|lsn| lsn < cut))
         } else if old {
             let aged = std::mem::replace(&mut self.aged, visible);
             apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= aged))
@@ -192,6 +182,7 @@ impl Worker {
         if outcome.is_ok() && engine.cleaning.take_room_wanted() {
             let _ = let_go(engine)? || empty_segments(engine)?;
         }
+        let trims = trims(engine);
         let unsaved = !engine.is_saved();
         // Operations applied before the disk was full may let the log be trimmed. After any other failure nothing more
         // is written.
@@ -205,7 +196,7 @@ impl Worker {
         };
         let yields = engine.retention.yields();
         let rests = idle.rests && outcome.is_ok() && rest::is_due(engine);
-        if asked.checkpoint || log_full || old || yields || rests || (unsaved && (idle.applies || trim)) {
+        if asked.checkpoint || trims || old || yields || rests || (unsaved && (idle.applies || trim)) {
             let is_quiet = visible == Seq(engine.wal.last_seq()) && engine.pressure.full_disk().is_none() && !yields;
             if outcome.is_ok() && is_quiet && (asked.rest || idle.rests) {
                 rest::checkpoint(engine)?;
@@ -298,6 +289,16 @@ fn apply_due(engine: &Engine) -> Result<()> {
 fn next(engine: &Engine) -> Vec<Choice> {
     let choices = choice::left_over(engine);
     if choices.is_empty() { choice::due(engine) } else { choices }
+}
+
+/// Looks where the log begins that recovery needs. Returns whether a checkpoint is due, because much of a long log is
+/// no longer needed.
+fn trims(engine: &Engine) -> bool {
+    let from = retention::needed(engine).from;
+    engine.pressure.set_log_from(from);
+    let limit = engine.pressure.log_limit();
+    let (replayed, needed) = (engine.wal.bytes_to_replay(), engine.wal.end().0.saturating_sub(from.0));
+    replayed > limit.due() && replayed.saturating_sub(needed) >= limit.bytes / LOG_TRIM_PART
 }
 
 /// Gives back the memory that operations of dropped tables hold.
