@@ -13,6 +13,8 @@ use psync::sim::SimDisk;
 
 const BUDGET: u64 = 1 << 20;
 const SEGMENT: u64 = 64 << 10;
+/// Rounds keep the log below three quarters of this, and a checkpoint is written when at most half of it can go.
+const LOG_LIMIT: u64 = BUDGET / 4 * 7;
 
 fn options() -> Options {
     Options::new()
@@ -103,6 +105,37 @@ fn a_cold_section_does_not_pin_the_log(structure: Structure) {
     assert_eq!(table.get([0xff; 8]).expect("reads"), Some(b"cold".to_vec()));
 }
 
+fn the_log_is_bounded_as_the_write_buffer_is(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(6), options());
+    let (mut longest, mut most) = (0, 0);
+    for number in 0..40_000 {
+        // Keys come in any order, so a section is applied when all others have been. Such short values take twice as
+        // much of the log as of the write buffer.
+        table.put_with(key(number * 7), [8; 20], Durability::Os).expect("writes");
+        let stats = db.stats().expect("stats");
+        longest = longest.max(stats.log.retained_bytes);
+        most = most.max(stats.write_buffer_bytes);
+    }
+    assert!(longest <= LOG_LIMIT + LOG_LIMIT / 4 + SEGMENT, "the log held {longest} bytes");
+    assert!(most >= BUDGET / 3, "at most {most} bytes waited");
+}
+
+fn range_deletes_do_not_make_the_log_long(structure: Structure) {
+    let (db, table) = filled(structure, &SimDisk::new(7), options());
+    let other = db.table("other", structure).expect("a table");
+    other.put("key", "waits").expect("writes");
+    let mut longest = 0;
+    // They enter no queue.
+    for _ in 0..8_000 {
+        let mut batch = WriteBatch::new();
+        batch.delete_range(&table, [7; 200]..[8; 200]);
+        db.write_with(batch, Durability::Os).expect("writes");
+        longest = longest.max(db.stats().expect("stats").log.retained_bytes);
+    }
+    assert!(longest <= LOG_LIMIT + LOG_LIMIT / 4 + SEGMENT, "the log held {longest} bytes");
+    assert_eq!(other.get("key").expect("reads"), Some(b"waits".to_vec()));
+}
+
 fn bcnt_bounds_every_round(structure: Structure) {
     const BCNT: u64 = 150;
     let (db, table) = filled(structure, &SimDisk::new(4), options().bcnt(150).speriod(50));
@@ -160,6 +193,8 @@ on_every_structure!(
     a_round_takes_a_part_and_the_rest_waits,
     recovery_brings_back_what_waited_and_nothing_else,
     a_cold_section_does_not_pin_the_log,
+    the_log_is_bounded_as_the_write_buffer_is,
+    range_deletes_do_not_make_the_log_long,
     bcnt_bounds_every_round,
     a_fill_in_order_packs_what_it_writes,
 );

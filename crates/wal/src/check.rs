@@ -43,9 +43,9 @@ struct Place {
 }
 
 impl Checked {
-    /// Memory of the window, bytes. The groups are not counted, because the bytes of the log are the bulk.
+    /// Memory of the window and of the list of its groups, bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.groups.capacity() * size_of::<Place>()
     }
 
     /// The first group that was not taken.

@@ -77,7 +77,11 @@ pub(crate) fn recover<E: From<Error>>(
         (closed(store, geometry, end, &files)?, options.next_seq)
     } else {
         let mut scanner = Scanner::new(store.psync(), geometry, options.database, &files);
-        let begin = scanner.begin(start)?;
+        // Readers of the kept log need the first group of the segment too, so damage there is not passed over.
+        let is_whole = |segment: &Arc<SegmentFile>| {
+            found.iter().any(|file| Arc::ptr_eq(&file.segment, segment) && file.first_seq.is_some())
+        };
+        let begin = if files.get(&first).is_some_and(is_whole) { scanner.begin(start)? } else { geometry.first(first) };
         let floor = geometry.normal(options.durable_floor.max(start));
         let mut shower = Shower::new(geometry, begin, start, floor, replayer);
         let is_long = files.values().map(|segment| segment.room()).sum::<u64>() > window_bytes(geometry) as u64;

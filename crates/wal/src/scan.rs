@@ -38,7 +38,7 @@ const READS: usize = 4;
 const WINDOW_BYTES_MAX: usize = 512 << 10;
 
 /// Windows that others may still use while the next is read, as a rule.
-const WINDOWS_BEFORE: usize = 2;
+const WINDOWS_BEFORE: usize = 4;
 
 /// Windows in a segment of moderate length.
 const WINDOWS: usize = 8;
@@ -144,20 +144,19 @@ impl<'a> Scanner<'a> {
         self
     }
 
-    /// The position of the group whose first record is at `start`. If there is none, that of the first group of the
-    /// segment.
+    /// The position of the group whose first record is at `start`. If there is no whole one, that of the first group
+    /// of the segment.
     ///
     /// A group that itself begins at `start` does not count: if the log once ended there, that group may be of a tail
     /// that was dropped, and only the groups before it tell.
     pub(crate) fn begin(&mut self, start: Lsn) -> Result<Lsn> {
-        let database = self.database;
         let first = self.geometry.first(self.geometry.number(start));
         let lsn = Lsn(start.0.saturating_sub(GROUP_HEADER as u64));
         if lsn <= first {
             return Ok(first);
         }
-        let header = self.bytes(lsn, GROUP_HEADER)?.and_then(|head| GroupHeader::peek(&database, lsn, head));
-        let holds_start = header.is_some_and(|header| lsn.0 + u64::from(header.length) > start.0);
+        let group = self.open(lsn)?.and_then(std::result::Result::ok);
+        let holds_start = group.is_some_and(|group| lsn.0 + u64::from(group.header.length) > start.0);
         Ok(if holds_start { lsn } else { first })
     }
 

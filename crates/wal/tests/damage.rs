@@ -108,6 +108,23 @@ fn groups_of_a_dropped_tail_never_come_back() {
     assert_eq!(shown, [&records[..3], &[filler]].concat());
     assert!(replayed.tail.contains("group epoch"), "{}", replayed.tail);
     drop(wal);
+    // Nor where a checkpoint knows that very position: then nothing behind it is known.
+    let (start, next_seq) = (Lsn(stale), shown[3].seq + 1);
+    let (_, _, shown) =
+        open(&store(&disk), &Options { start, durable_floor: start, next_seq, ..options(4) }).expect("it opens");
+    assert_eq!(shown, []);
+}
+
+#[test]
+fn groups_before_the_position_of_the_checkpoint_are_not_needed() {
+    let disk = SimDisk::new(1);
+    let records = filled(&disk, 100, 2000);
+    let [before, first] = [49, 50].map(|index| records[index].lsn);
+    let (file, offset) = damage_at(before, first.0 / SEGMENT_BYTES);
+    assert!(disk.flip_bit(&file, offset + 100));
+    assert!(matches!(open(&store(&disk), &options(2)), Err(Error::Corrupt { .. })));
+    let (_, _, shown) = open(&store(&disk), &Options { start: first, ..options(2) }).expect("it opens");
+    assert_eq!(shown, records[50..]);
 }
 
 #[test]

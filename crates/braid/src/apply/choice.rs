@@ -52,7 +52,8 @@ pub(crate) fn fullest(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Vec<Cho
     choose(&tables, candidates, engine.pressure.round_bytes())
 }
 
-/// The queues that pin too much of the log, and behind them the fullest ones, enough for a round, if one is due.
+/// Queues that pin too much of the log, at most as many as a table has sections, and the fullest ones: enough for a
+/// round, if one is due.
 pub(crate) fn due(engine: &Engine) -> Vec<Choice> {
     let tables = engine.catalog.live();
     let mut candidates = candidates(&tables, |_| true);
@@ -63,6 +64,8 @@ pub(crate) fn due(engine: &Engine) -> Vec<Choice> {
         return Vec::new();
     }
     candidates.sort_by_key(|candidate| (candidate.oldest.min(too_old), Reverse(candidate.bytes)));
+    let pinning = candidates.partition_point(pins);
+    candidates.drain(pinning.min(engine.pressure.sections())..pinning);
     choose(&tables, candidates, engine.pressure.round_bytes())
 }
 

@@ -65,7 +65,7 @@ impl LogLimit {
 struct Log {
     /// Position of the oldest operation that waits, or behind all of them, when the worker looked last.
     from: Lsn,
-    /// Position of the newest operation that made a queue larger.
+    /// The end of the log when the worker looked last, or a later operation that made a queue larger.
     end: Lsn,
     /// The worker was told that rounds are due, and has not looked since.
     is_told: bool,
@@ -182,10 +182,10 @@ impl Pressure {
         (log.bytes() >= self.log_limit.due()).then(|| Lsn(log.end.0 - self.log_limit.due()))
     }
 
-    /// Recovery needs the log from this position on.
-    pub(crate) fn set_log_from(&self, from: Lsn) {
+    /// Recovery needs the log between these positions.
+    pub(crate) fn set_log(&self, from: Lsn, end: Lsn) {
         let log = &mut self.state.lock().log;
-        (log.from, log.is_told) = (from, false);
+        *log = Log { from, end: log.end.max(end), is_told: false };
     }
 
     /// The limit of the log that recovery needs.
@@ -309,12 +309,13 @@ impl Pressure {
     }
 
     /// How far the fill is beyond the one at which rounds are due: 1 at the whole budget, or at the whole limit of the
-    /// log, whichever is nearer.
+    /// log, whichever is nearer. On a full disk rounds cannot shorten the log, and deletes are the way out.
     #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
     fn excess(&self, state: &State) -> f64 {
         let part = |fill: u64, due: u64, whole: u64| fill.saturating_sub(due) as f64 / (whole - due).max(1) as f64;
         let memory = part(state.used.saturating_sub(state.done), self.due_bytes(), self.budget);
-        let log = part(state.log.bytes(), self.log_limit.due(), self.log_limit.bytes);
+        let log_bytes = if state.full_disk.is_none() { state.log.bytes() } else { 0 };
+        let log = part(log_bytes, self.log_limit.due(), self.log_limit.bytes);
         memory.max(log).min(1.0)
     }
 
@@ -411,7 +412,7 @@ mod tests {
         let pressure = pressure(1 << 20);
         let (due, limit) = (pressure.log_limit().due(), pressure.log_limit().bytes);
         assert_eq!(limit, LOG_SEGMENTS * SEGMENT);
-        pressure.set_log_from(Lsn(1000));
+        pressure.set_log(Lsn(1000), Lsn(1000));
         pressure.give_back(0, 100, Duration::from_millis(100));
         let grows_to = |lsn| pressure.take(1, false, Lsn(lsn)).log_is_due;
         let delay = || {
@@ -428,10 +429,16 @@ mod tests {
         let some = delay();
         assert!(some > Duration::from_millis(90), "{some:?}");
         assert!(!grows_to(1000 + 2 * limit) && delay() > some);
-        pressure.set_log_from(Lsn(1000 + 2 * limit - due));
+        pressure.set_full_disk(Some("no room".into()));
+        assert_eq!(delay(), Duration::ZERO, "deletes must go on");
+        pressure.set_full_disk(None);
+        let look = |from| pressure.set_log(Lsn(from), Lsn(1000 + 2 * limit));
+        look(1000 + 2 * limit - due);
         assert!(grows_to(1000 + 2 * limit), "the worker has looked, and is told again");
-        pressure.set_log_from(Lsn(1000 + limit + limit / 2));
+        look(1000 + limit + limit / 2);
         assert!(pressure.too_old().is_none() && !pressure.is_behind());
         assert_eq!(delay(), Duration::ZERO);
+        pressure.set_log(Lsn(1000), Lsn(1000 + 3 * limit));
+        assert!(pressure.is_behind(), "the log also grows by what enters no queue");
     }
 }

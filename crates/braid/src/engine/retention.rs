@@ -130,7 +130,7 @@ pub(crate) fn choose(engine: &Engine) -> Choice {
 }
 
 /// The start of the log that recovery needs.
-pub(crate) fn needed(engine: &Engine) -> Kept {
+fn needed(engine: &Engine) -> Kept {
     engine.between_publications(|visible, frontier| {
         let tables = engine.catalog.live();
         let oldest = tables.iter().filter_map(|table| Some((table.oldest_unapplied()?, table.oldest_unapplied_seq()?)));

@@ -56,8 +56,8 @@ pub struct CacheStats {
     pub node_hits: u64,
     /// Such nodes not found in the pool.
     pub node_misses: u64,
-    /// Part of the capacity for documents: the bytes that the structures leave, at least an eighth, and no more than
-    /// all documents need.
+    /// Part of the capacity for documents: the bytes that the structures leave, at least an eighth. Where no table is
+    /// compressed, no more than all documents need.
     pub document_capacity_bytes: u64,
     /// Bytes of documents in the pool.
     pub document_bytes: u64,

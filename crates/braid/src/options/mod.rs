@@ -219,8 +219,8 @@ pub struct Options {
 
 /// Default bytes of the cache.
 pub(crate) const CACHE_BYTES: u64 = 256 << 20;
-/// Default bytes of the write buffer. They determine how long opening after a kill takes, because a log of one and a
-/// half to three times this size is read and replayed (`--example opens`): it grows on while rounds shorten it.
+/// Default bytes of the write buffer. They determine how long opening after a kill takes, because a log of up to one
+/// and three quarters of this size is read and replayed (`--example opens`).
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 36 << 20;
 
 /// Open transactions may hold one part in this many of the sum of all memory, and scans with batches may read as much

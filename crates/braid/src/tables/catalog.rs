@@ -424,6 +424,13 @@ impl TableCore {
         state.frozen.iter().filter_map(|frozen| frozen.first_lsn()).chain(active).min()
     }
 
+    /// As `oldest_unapplied`, or somewhat before that. Takes no time, whatever waits.
+    pub(crate) fn oldest_queued(&self) -> Option<Lsn> {
+        let state = self.state.load();
+        let active = state.active.first_lsn();
+        state.frozen.iter().filter_map(|frozen| frozen.sections().first_lsn()).chain(active).min()
+    }
+
     /// The seq of the oldest operation that the structure lacks.
     pub(crate) fn oldest_unapplied_seq(&self) -> Option<Seq> {
         let state = self.state.load();

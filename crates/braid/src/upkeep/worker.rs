@@ -26,7 +26,7 @@ use crate::{
         choice::{self, Choice},
         round,
     },
-    engine::{Engine, Work, keeper, learned, retention, signal::Request as Asked},
+    engine::{Engine, Work, keeper, learned, signal::Request as Asked},
     error::{Error, Result},
     opq::Opq,
     tables::usage,
@@ -49,6 +49,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A long log is trimmed whenever this part of its limit is no longer needed. The image then says what was applied, so
 /// that recovery need not keep these operations.
 const LOG_TRIM_PART: u64 = 8;
+/// The same where the checkpoint applies whole tables, because it retains their states.
+const LOG_TRIM_PART_RETAINING: u64 = 3;
+/// At least so many times the bytes of the checkpoint's image are trimmed, if that is no more than half of the limit.
+const LOG_TRIM_PER_IMAGE: u64 = 4;
 
 /// How many reads may fail in a row before the failure is taken for more than a passing fault.
 const READ_FAILURES_MAX: u32 = 10;
@@ -249,7 +253,9 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
 /// hide or that have expired are swept, then segments are emptied. If any of these gave space back, the round is tried
 /// again.
 fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
-    match round::run(engine, choices) {
+    let outcome = round::run(engine, choices);
+    note_log(engine);
+    match outcome {
         Err(Error::DiskFull { .. }) if let_go(engine)? || sweep::relieve(engine)? || empty_segments(engine)? => Ok(()),
         outcome => outcome,
     }
@@ -291,14 +297,28 @@ fn next(engine: &Engine) -> Vec<Choice> {
     if choices.is_empty() { choice::due(engine) } else { choices }
 }
 
-/// Looks where the log begins that recovery needs. Returns whether a checkpoint is due, because much of a long log is
-/// no longer needed.
+/// Notes how much of the log a recovery needs, for the next rounds and for the delay of writers. Commits that are in
+/// the log and in no queue yet are left out: they are few, and at the end.
+fn note_log(engine: &Engine) -> u64 {
+    let end = engine.wal.end();
+    let oldest = engine.catalog.live().iter().filter_map(|table| table.oldest_queued()).min();
+    let from = oldest.map_or(end, |oldest| oldest.min(end));
+    engine.pressure.set_log(from, end);
+    end.0 - from.0
+}
+
+/// Whether a checkpoint is due, because enough of a long log is no longer needed.
 fn trims(engine: &Engine) -> bool {
-    let from = retention::needed(engine).from;
-    engine.pressure.set_log_from(from);
+    let (needed, replayed) = (note_log(engine), engine.wal.bytes_to_replay());
     let limit = engine.pressure.log_limit();
-    let (replayed, needed) = (engine.wal.bytes_to_replay(), engine.wal.end().0.saturating_sub(from.0));
-    replayed > limit.due() && replayed.saturating_sub(needed) >= limit.bytes / LOG_TRIM_PART
+    if replayed <= limit.due() {
+        return false;
+    }
+    let retains = engine.catalog.live().iter().any(|table| table.history.keep() > 0);
+    let part = if retains { LOG_TRIM_PART_RETAINING } else { LOG_TRIM_PART };
+    let image = engine.superblock.lock().current().image.map_or(0, |image| u64::from(image.length));
+    let enough = (limit.bytes / part).max((LOG_TRIM_PER_IMAGE * image).min(limit.bytes / 2));
+    replayed.saturating_sub(needed) >= enough
 }
 
 /// Gives back the memory that operations of dropped tables hold.
