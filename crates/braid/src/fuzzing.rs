@@ -22,7 +22,7 @@ use crate::{
         put_commit_time, put_delete_range, put_operation, seal_slot,
     },
     handles::{batch::WriteBatch, database::Database},
-    open::log_options,
+    open::assembly::log_options,
     options::Options,
     root::{DATA, superblock::SuperblockFile},
     words::{applied::AppliedThrough, structure::Structure},

@@ -39,7 +39,7 @@ use crate::{
         recent::{NotLocked, Owner, Place, Places, Stripes},
         sweeps::FRAGMENTS_MAX,
     },
-    error::{Error, ErrorKind, Result, shown},
+    error::{Error, Result, shown},
     format::{self, kind},
     tables::{catalog::TableCore, usage},
     words::{
@@ -274,7 +274,7 @@ impl Engine {
         let mut least = u64::MAX;
         loop {
             match self.write_documents(items, inline) {
-                Err(error) if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
+                Err(error) if error.is_no_space() => {
                     least = least.min(usage::segment_bytes(&self.catalog));
                     self.cleaning.want_room();
                     let asked = self.ask(false);

@@ -381,8 +381,7 @@ impl Engine {
     /// Sorts the error of a write. A failed write or flush ends all writing, unless the write failed for lack of space
     /// alone.
     pub(crate) fn write_error(&self, error: Error) -> Error {
-        let no_space = error.kind() == ErrorKind::DiskFull && !error.is_flush_failure();
-        if error.is_write_failure() && !no_space {
+        if error.is_write_failure() && !error.is_no_space() {
             self.fail(error.cause());
         }
         if error.kind() == ErrorKind::DiskFull && self.retention.yield_space() {

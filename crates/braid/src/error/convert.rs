@@ -79,7 +79,7 @@ impl From<doclog::Error> for Error {
 
 /// Turns a full disk into an error that can be retried, because an append without space leaves nothing behind.
 fn full_disk(error: Error) -> Error {
-    if error.kind() != ErrorKind::DiskFull || error.is_flush_failure() {
+    if !error.is_no_space() {
         return error;
     }
     let path = match &error {

@@ -439,6 +439,12 @@ impl Error {
         self.failed_operation() == Some("read")
     }
 
+    /// Whether there was no space, and nothing else failed. Then nothing was written that counts, and trying again once
+    /// there is space is safe.
+    pub(crate) fn is_no_space(&self) -> bool {
+        self.kind() == ErrorKind::DiskFull && !self.is_flush_failure()
+    }
+
     /// Whether a flush failed.
     pub(crate) fn is_flush_failure(&self) -> bool {
         matches!(self, Self::Io(error) if error.is_flush_failure())

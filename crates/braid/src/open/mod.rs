@@ -7,38 +7,32 @@
 //! Exception: the directory holds more than a creation makes. Then somebody gave the superblock of a database that
 //! name, and salvage may find something there.
 
+pub(crate) mod assembly;
 pub(crate) mod backlog;
 pub(crate) mod recovery;
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
-use index::{ReadAhead, Time};
+use index::Time;
 use psync::{
     Lock, Psync,
     probe::{LEARNED_NAME, LEARNED_SCRATCH_NAME, PROFILE_NAME, PROFILE_SCRATCH_NAME},
 };
 use rand::RngCore;
 use space::{FileStore, PagedFile, StreamKind};
-use wal::{Group, Lsn, Verdict, Wal};
+use wal::{Group, Lsn, Verdict};
 
 use crate::{
-    engine::{
-        Engine, Parts,
-        counters::Recovery,
-        retention::Kept,
-        tuning::{self, Tuning},
-        unflushed::UnflushedDocuments,
-    },
+    engine::{Engine, counters::Recovery, retention::Kept},
     error::{Error, Result, convert::log_error},
+    open::assembly::{Contents, Files, log_options},
     options::Options,
     root::{
         DATA,
         superblock::{self, SuperblockFile},
     },
-    structures::tree::Trees,
     tables::catalog::Catalog,
-    upkeep::{checkpoint, worker},
-    words::clock::Clock,
+    upkeep::checkpoint,
 };
 
 pub(crate) const LOCK: &str = "LOCK";
@@ -160,75 +154,14 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     let superblock = SuperblockFile::create(&store, database, options.segment_bytes)?;
     store.sync_directories()?;
     let epoch = superblock.current().epoch;
-    let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), 0);
-    let store = store.with_pio_max(tuning.pio_max());
-    let pages = Arc::new(PagedFile::create(&store, DATA)?);
-    let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;
-    let unflushed = Arc::new(UnflushedDocuments::default());
-    let log_options = wal::Options { creates: true, ..log_options(options, &superblock, epoch, Lsn(0), Lsn(0), 1) };
-    let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
+    let files = Files::new(path, options, store, (superblock, lock), epoch, 0, |store| PagedFile::create(store, DATA))?;
+    let log_options =
+        wal::Options { creates: true, ..log_options(options, &files.superblock, epoch, Lsn(0), Lsn(0), 1) };
     let replay = &mut |_: &Group<'_>| Ok::<_, wal::Error>(Verdict::Tail);
-    let (wal, _) = Wal::open(&store, &log_options, companions, replay).map_err(|error| log_error(error, path))?;
-    let catalog = Catalog::new(1);
-    let parts = Parts {
-        work: worker::WORK,
-        path: path.to_owned(),
-        options: options.clone(),
-        tuning,
-        store,
-        pages,
-        trees,
-        wal,
-        catalog,
-        superblock,
-        unflushed,
-        lock,
-        replayed: Recovery::default(),
-        kept: Kept::ALL,
-        clock: Arc::new(Clock::new(options.clock.clone(), Time(0))),
-    };
-    let engine = Engine::new(parts);
+    let (wal, _) = files.open_log(&log_options, replay).map_err(|error| log_error(error, path))?;
+    let (replayed, kept) = (Recovery::default(), Kept::ALL);
+    let engine = files.assemble(Contents { wal, catalog: Catalog::new(1), replayed, kept, time: Time(0) });
     checkpoint::write_first(&engine)?;
     engine.superblock.lock().finish(&engine.store)?;
     Ok(engine)
-}
-
-/// The parts that all trees share. The incarnations of trees begin with the epoch.
-pub(crate) fn trees(
-    store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, superblock: &SuperblockFile, epoch: u64, path: &Path,
-) -> Result<Trees> {
-    let epoch = u32::try_from(epoch).map_err(|_| Error::Corrupt {
-        file: path.join(superblock::NAME).display().to_string(),
-        offset: 0,
-        what: "the open-epoch".into(),
-        expected: "fewer than 2^32 opens".into(),
-        found: epoch.to_string(),
-    })?;
-    let read_ahead = Arc::new(ReadAhead::new(tuning.read_ahead_bytes));
-    let segment_bytes = superblock.current().segment_bytes;
-    let btree = btree::Shared::new(Arc::clone(pages), tuning.cache_bytes, epoch)
-        .with_gap(tuning.gap_pages())
-        .with_lookups_in_flight(tuning.lookups_in_flight())
-        .with_longer_leaves(!tuning.sets_leaf_pages());
-    let memory = (tuning.cache_bytes, tuning.loans_bytes());
-    Ok(Trees::new(store, btree, memory, read_ahead, segment_bytes))
-}
-
-pub(crate) fn log_options(
-    options: &Options, superblock: &SuperblockFile, epoch: u64, start: Lsn, durable_floor: Lsn, next_seq: u64,
-) -> wal::Options {
-    let current = superblock.current();
-    wal::Options {
-        segment_bytes: current.segment_bytes,
-        epoch,
-        database: current.database,
-        start,
-        keep: None,
-        durable_floor,
-        clean_end: None,
-        next_seq,
-        read_only: options.read_only,
-        flush_scheme: options.flush_scheme,
-        creates: false,
-    }
 }

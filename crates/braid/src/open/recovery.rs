@@ -24,20 +24,14 @@ use std::{
 };
 
 use doclog::{Content, DocImage, DocLog, DocPointer};
-use index::{Horizon, RangeTombstones, Seq, Time};
+use index::{Horizon, RangeTombstones, Seq, TableId, Time};
 use psync::Lock;
 use space::{AllocatorImage, FileStore, PAGE, PagedFile};
-use wal::{Group, Lsn, Verdict, Wal};
+use wal::{Group, Lsn, Verdict};
 
 use crate::{
     commit::schema::{new_table, open_documents},
-    engine::{
-        Engine, Parts,
-        counters::Recovery,
-        retention::Kept,
-        tuning::{self, Tuning},
-        unflushed::UnflushedDocuments,
-    },
+    engine::{Engine, counters::Recovery, retention::Kept},
     error::{
         Error, Result,
         convert::{log_error, malformed_record},
@@ -46,17 +40,17 @@ use crate::{
         self, CreateTable, FlushEnd, FlushEndPiece, Image, Logged, Operations, SetHistory, TableImage, VERSION, kind,
         pieces::Pieces,
     },
-    open::{backlog::Backlog, log_options, trees},
+    open::{
+        assembly::{Contents, Files, log_options},
+        backlog::Backlog,
+    },
     opq::{Sections, Sorting},
     options::Options,
     root::{DATA, image::read_image, superblock::SuperblockFile},
-    structures::tree::Trees,
     tables::{
         catalog::{Catalog, TableCore, TableIdentity},
         history, usage,
     },
-    upkeep::worker,
-    words::clock::Clock,
 };
 
 /// The engine of a database whose superblock names an image.
@@ -68,53 +62,42 @@ pub(crate) fn recover(
     let allocator = AllocatorImage::decode(&image.allocator)?;
     let free: u64 = allocator.free.iter().chain(&allocator.holes).map(|extent| u64::from(extent.pages)).sum();
     let data_bytes = allocator.total_pages.saturating_sub(free).saturating_mul(PAGE as u64);
-    let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), data_bytes);
-    let store = store.with_pio_max(tuning.pio_max());
-    let pages = Arc::new(PagedFile::open(&store, DATA, &allocator)?);
     let clean_end = superblock.current().clean_end;
     let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
-    let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;
+    let open_pages = |store: &FileStore| PagedFile::open(store, DATA, &allocator);
+    let files = Files::new(path, options, store, (superblock, lock), epoch, data_bytes, open_pages)?;
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
-        catalog.insert(Arc::new(open_table(&store, &trees, table)?));
+        catalog.insert(Arc::new(open_table(&files, table)?));
     }
     for table in &image.dropped {
-        catalog.insert_dropped(Arc::new(open_table(&store, &trees, table)?));
+        catalog.insert_dropped(Arc::new(open_table(&files, table)?));
     }
+    let Image { log_start, log_durable, visible, .. } = image;
     let log_options = wal::Options {
         keep: Some(image.kept_from),
         clean_end,
-        ..log_options(options, &superblock, epoch, image.log_start, image.log_durable, image.visible.0 + 1)
+        ..log_options(options, &files.superblock, epoch, log_start, log_durable, visible.0 + 1)
     };
-    let unflushed = Arc::new(UnflushedDocuments::default());
-    let companions = Arc::clone(&unflushed) as Arc<dyn wal::Companions>;
     let replay = Replay {
         path,
-        store: &store,
-        trees: &trees,
+        files: &files,
         catalog: &catalog,
         image: &image,
-        unflushed: &unflushed,
         time: Cell::new(image.time),
         pieces: RefCell::default(),
         backlogs: RefCell::default(),
         filling: RefCell::default(),
     };
-    let (wal, replayed) = Wal::open(&store, &log_options, companions, &mut |group| replay.group(group))
+    let (wal, replayed) = files
+        .open_log(&log_options, &mut |group| replay.group(group))
         .map_err(|failure: ReplayError| failure.into_error(path))?;
     replay.put_back(replay.filling.take());
-    let (time, mut backlogs) = (replay.time.get(), replay.backlogs.into_inner());
-    pages.release_all_retired();
+    let (time, backlogs) = (replay.time.get(), replay.backlogs.into_inner());
+    files.pages.release_all_retired();
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
-        remove_stray_files(&store, &catalog)?;
-        // Closing a database syncs all names in it, but the database may have been moved since. The log has synced its
-        // own names.
-        if !replayed.closed {
-            let directories = Content::ALL.map(Content::directory);
-            directories.iter().chain([&""]).try_for_each(|directory| store.note_found(directory))?;
-        }
-        store.sync_directories()?;
+        tidy_names(&files.store, &catalog, replayed.closed)?;
     }
     let replayed = Recovery {
         records: replayed.records,
@@ -123,32 +106,32 @@ pub(crate) fn recover(
         tail: replayed.tail,
         seconds: started.elapsed().as_secs_f64(),
     };
-    let engine = Engine::new(Parts {
-        work: worker::WORK,
-        path: path.to_owned(),
-        options: options.clone(),
-        tuning,
-        store,
-        pages,
-        trees,
-        wal,
-        catalog,
-        superblock,
-        unflushed,
-        lock,
-        replayed,
-        kept,
-        clock: Arc::new(Clock::new(options.clock.clone(), time)),
-    });
+    let engine = files.assemble(Contents { wal, catalog, replayed, kept, time });
+    settle(&engine, backlogs);
+    Ok(engine)
+}
+
+/// Unlinks stray files, and makes all names durable. Closing a database syncs all names in it, but the database may
+/// have been moved since. The log has synced its own names.
+fn tidy_names(store: &FileStore, catalog: &Catalog, was_closed: bool) -> Result<()> {
+    remove_stray_files(store, catalog)?;
+    if !was_closed {
+        let directories = Content::ALL.map(Content::directory);
+        directories.iter().chain([&""]).try_for_each(|directory| store.note_found(directory))?;
+    }
+    Ok(store.sync_directories()?)
+}
+
+/// Fills the queues of all tables with what was replayed.
+fn settle(engine: &Engine, mut backlogs: BTreeMap<TableId, Backlog>) {
     engine.trees.adapt(&usage::footprints(&engine.catalog.live()));
     for table in engine.catalog.live() {
         if table.is_expiring() {
             engine.clock.note_expiring();
         }
         table.documents.set_segment_bytes(engine.options.segment_bytes);
-        backlogs.remove(&table.id).unwrap_or_else(|| Backlog::new(table.applied())).settle(&engine, &table);
+        backlogs.remove(&table.id).unwrap_or_else(|| Backlog::new(table.applied())).settle(engine, &table);
     }
-    Ok(engine)
 }
 
 /// Unlinks document and node files of dropped tables: a crash came between the drop and the unlink.
@@ -156,18 +139,18 @@ fn remove_stray_files(store: &FileStore, catalog: &Catalog) -> Result<()> {
     let table_of = |name: &String| name.split('-').next()?.parse().ok();
     for content in Content::ALL {
         let tables: BTreeSet<u32> = store.list(content.directory())?.iter().filter_map(table_of).collect();
-        for table in tables.into_iter().filter(|&table| catalog.any_by_id(index::TableId(table)).is_none()) {
+        for table in tables.into_iter().filter(|&table| catalog.any_by_id(TableId(table)).is_none()) {
             DocLog::remove_table(content, store, table)?;
         }
     }
     Ok(())
 }
 
-fn open_table(store: &FileStore, trees: &Trees, image: &TableImage) -> Result<TableCore> {
+fn open_table(files: &Files, image: &TableImage) -> Result<TableCore> {
     let documents = DocImage::decode(&image.documents)?;
     let TableImage { id, structure, settings, .. } = *image;
-    let documents = open_documents(store, id, &documents, &settings)?;
-    let tree = trees.open(structure, id, &image.root, &documents)?;
+    let documents = open_documents(&files.store, id, &documents, &settings)?;
+    let tree = files.trees.open(structure, id, &image.root, &documents)?;
     let identity = TableIdentity { id, name: image.name.clone(), structure, settings };
     let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(Sorting::Always));
     table.set_dropped(image.dropped);
@@ -211,16 +194,14 @@ impl ReplayError {
 /// Brings the tables of an image forward, group by group.
 struct Replay<'a> {
     path: &'a Path,
-    store: &'a FileStore,
-    trees: &'a Trees,
+    files: &'a Files,
     catalog: &'a Catalog,
     image: &'a Image,
-    unflushed: &'a UnflushedDocuments,
     /// The latest time in the image and the replayed log.
     time: Cell<Time>,
     pieces: RefCell<Pieces>,
     /// The operations that the structures of the tables lack.
-    backlogs: RefCell<BTreeMap<index::TableId, Backlog>>,
+    backlogs: RefCell<BTreeMap<TableId, Backlog>>,
     /// The backlog of the table of the newest commit, which is not among the others. So adjacent commits of one table
     /// need no lookup.
     filling: RefCell<Option<Filling>>,
@@ -268,7 +249,7 @@ impl Replay<'_> {
 
     /// The documents that a group names.
     fn documents(&self, group: &Group<'_>) -> Vec<(Arc<TableCore>, Vec<DocPointer>)> {
-        let mut by_table: BTreeMap<index::TableId, Vec<DocPointer>> = BTreeMap::new();
+        let mut by_table: BTreeMap<TableId, Vec<DocPointer>> = BTreeMap::new();
         for record in group.records().filter(|record| record.kind == kind::COMMIT) {
             for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
                 if let Some(document) = logged.document() {
@@ -291,10 +272,10 @@ impl Replay<'_> {
                 return Ok(false);
             }
         }
-        if !self.store.is_read_only() {
+        if !self.files.store.is_read_only() {
             for (table, documents) in named {
                 table.documents.rewrite(documents)?;
-                self.unflushed.note(table);
+                self.files.unflushed.note(table);
             }
         }
         Ok(true)
@@ -399,7 +380,7 @@ impl Replay<'_> {
     }
 
     /// Takes a piece of a flush-end; returns its table.
-    fn flush_end_piece(&self, lsn: Lsn, payload: &[u8]) -> Result<index::TableId> {
+    fn flush_end_piece(&self, lsn: Lsn, payload: &[u8]) -> Result<TableId> {
         let malformed = || self.malformed(lsn, "a piece of a flush-end that does not decode".into());
         let piece = FlushEndPiece::decode(payload).ok_or_else(malformed)?;
         let taken = self.pieces.borrow_mut().take(&piece);
@@ -418,7 +399,7 @@ impl Replay<'_> {
         }
         let malformed = || self.malformed(lsn, "a table's begin that does not decode".into());
         let record = CreateTable::decode(payload).ok_or_else(malformed)?;
-        self.catalog.insert(Arc::new(new_table(self.store, self.trees, &record, Sorting::Always)?));
+        self.catalog.insert(Arc::new(new_table(&self.files.store, &self.files.trees, &record, Sorting::Always)?));
         Ok(())
     }
 

@@ -46,7 +46,7 @@ use crate::{
         Engine,
         cleaning::{Plan, Position},
     },
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     tables::catalog::TableCore,
 };
 
@@ -200,9 +200,7 @@ pub(crate) fn stretch(
 /// The error of a refused write: either no space, which may be had later, or an error that ends all writing.
 fn refused(engine: &Engine, error: Error) -> Error {
     match engine.write_error(error) {
-        error if error.kind() == ErrorKind::DiskFull && !error.is_flush_failure() => {
-            Error::DiskFull { path: engine.path.clone(), problem: error.cause() }
-        }
+        error if error.is_no_space() => Error::DiskFull { path: engine.path.clone(), problem: error.cause() },
         error => error,
     }
 }
