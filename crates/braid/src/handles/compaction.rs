@@ -19,9 +19,9 @@ impl Table {
     /// The table is whole however the compaction ends, and the part compacted by then stays compacted.
     ///
     /// # Errors
-    /// [`Error::DiskFull`](crate::Error::DiskFull), [`Error::Loading`](crate::Error::Loading) while the table is loaded,
-    /// or when the database no longer writes, storage fails or the structure is damaged. A damaged document is left in
-    /// place.
+    /// [`Error::DiskFull`](crate::Error::DiskFull); [`Error::Loading`](crate::Error::Loading) while the table is being
+    /// loaded; or when the database no longer writes, storage fails or the structure is damaged. A damaged document is
+    /// left in place.
     pub fn compact(&self, report: CompactReport<'_>) -> Result<Compaction> {
         self.compact_with(&CompactOptions::default(), report)
     }

@@ -1,8 +1,8 @@
 //! The background worker: decides when operations are applied, and when a checkpoint is due.
 //!
-//! 1. When the write buffer is nearly full, the fullest queues are applied, round by round ([`round`]). When the log has
-//!    grown long, these are the queues with its oldest operations, and a checkpoint follows as soon as a part of the
-//!    log can go.
+//! 1. When the write buffer is nearly full, the fullest queues are applied, round by round ([`round`]). When the log
+//!    has grown long, these are the queues with its oldest operations, and a checkpoint follows as soon as a part of
+//!    the log can go.
 //! 2. On request, and when nobody writes any more ([`Quiet`]), everything is applied. A checkpoint follows, except
 //!    after a plain request to apply; it trims the log. When nobody writes, the disk also gets back the space that is
 //!    not needed at rest ([`rest`]).
@@ -234,28 +234,26 @@ impl Worker {
 /// Applies every queue that is `wanted`, round by round. Segments that die thereby are released with checkpoints where
 /// they are many.
 fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
-    loop {
-        let mut choices = choice::left_over(engine);
-        if choices.is_empty() {
-            choices = choice::fullest(engine, &wanted);
-        }
-        if choices.is_empty() {
-            return Ok(());
-        }
+    let next = || {
+        let choices = choice::left_over(engine);
+        if choices.is_empty() { choice::fullest(engine, &wanted) } else { choices }
+    };
+    while !next().is_empty() {
         // Before a round, and not behind the last one: the checkpoint or the cleaning that follows releases the dead
-        // segments of the last.
+        // segments of the last. The choice comes behind it, because a checkpoint that retains states cuts sections
+        // anew.
         clean::release(engine)?;
-        round(engine, &choices)?;
+        round(engine, &next())?;
+        note_log(engine);
     }
+    Ok(())
 }
 
 /// Runs a round. Where there is no space for any of it, dead segments are released first, then keys that range deletes
 /// hide or that have expired are swept, then segments are emptied. If any of these gave space back, the round is tried
 /// again.
 fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
-    let outcome = round::run(engine, choices);
-    note_log(engine);
-    match outcome {
+    match round::run(engine, choices) {
         Err(Error::DiskFull { .. }) if let_go(engine)? || sweep::relieve(engine)? || empty_segments(engine)? => Ok(()),
         outcome => outcome,
     }
