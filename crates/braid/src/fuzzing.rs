@@ -300,9 +300,8 @@ fn checkpoints() -> Vec<Vec<u8>> {
     vec![newest_image(&disk)]
 }
 
-/// A database in whose log these records come behind its own: kind, number of bytes as two, bytes; the payloads have no
-/// checksums but
-/// those of the log.
+/// A database in whose log these records come behind its own: kind, number of bytes as two, bytes. The payloads have no
+/// checksums but those of the log.
 fn open_log(bytes: &[u8]) {
     let (disk, db) = database();
     let image = Image::decode(&newest_image(&disk)).expect("its own image");
@@ -310,9 +309,9 @@ fn open_log(bytes: &[u8]) {
     drop(db);
     let store = FileStore::open(disk.psync(), Path::new(PATH), false).expect("its directory");
     let mut superblock = SuperblockFile::open(&store).expect("its superblock");
-    let epoch = superblock.begin_epoch().expect("it is written");
+    superblock.begin_epoch().expect("it is written");
     let next_seq = image.visible.0 + 1;
-    let log_options = log_options(&options(), &superblock, epoch, image.log_start, image.log_durable, next_seq);
+    let log_options = log_options(&options(), &superblock, image.log_start, image.log_durable, next_seq);
     let accept = &mut |_: &wal::Group<'_>| Ok::<_, wal::Error>(Verdict::Accept);
     let (wal, _) = Wal::open(&store, &log_options, Arc::new(Alone), accept).expect("its log");
     let mut rest = bytes;

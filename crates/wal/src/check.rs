@@ -7,7 +7,8 @@
 //!    one is shown. On a simulated disk the caller's thread does both, because there the order of requests is under
 //!    test.
 //!
-//! Invariant: memory ≤ [`AHEAD`] + 2 windows, plus the windows that the taker keeps.
+//! Invariant: memory ≤ that of the scanner, in which up to [`AHEAD`] windows wait for the taker, plus the windows that
+//! the taker keeps.
 
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};

@@ -239,8 +239,8 @@ impl GroupHeader {
     /// on.
     pub(crate) fn seal(&self, database: &[u8; 16], group: &mut [u8]) {
         assert_eq!(group.len(), self.length as usize, "a group is sealed whole");
-        let content = self.content_crc(database, &group[GROUP_HEADER..]);
-        let header = &mut group[..GROUP_HEADER];
+        let database = crc32c(database);
+        let (header, content) = group.split_at_mut(GROUP_HEADER);
         header.fill(0);
         header[0..4].copy_from_slice(&GROUP_MAGIC);
         header[4] = self.kind as u8;
@@ -251,8 +251,9 @@ impl GroupHeader {
         header[24..32].copy_from_slice(&self.epoch.to_le_bytes());
         header[32..40].copy_from_slice(&self.durable.0.to_le_bytes());
         header[40..48].copy_from_slice(&self.first_seq.to_le_bytes());
-        header[48..52].copy_from_slice(&content.to_le_bytes());
-        let crc = crc32c_append(crc32c(database), &header[..52]);
+        let crc = content_crc(database, header, content);
+        header[48..52].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32c_append(database, &header[..52]);
         header[52..56].copy_from_slice(&crc.to_le_bytes());
     }
 
@@ -275,8 +276,7 @@ impl GroupHeader {
             length,
         );
         let content = &rest[GROUP_HEADER..length];
-        // Position and epoch, as the header stores them.
-        let crc = crc32c_append_all(database, [&rest[16..32], content]);
+        let crc = content_crc(database, rest, content);
         let stored = u32_at(rest, 48);
         ensure!(crc == stored, "group checksum", hex32(crc), hex32(stored));
         let records = header.records(content);
@@ -341,10 +341,6 @@ impl GroupHeader {
         u32_at(bytes, 8) as usize
     }
 
-    fn content_crc(&self, database: &[u8; 16], content: &[u8]) -> u32 {
-        crc32c_append_all(crc32c(database), [&self.lsn.0.to_le_bytes(), &self.epoch.to_le_bytes(), content])
-    }
-
     /// Checks that the records fill the content exactly, so that walking them later cannot fail. Returns the seq behind
     /// the last record, and the bytes of all payloads.
     fn check_records(&self, records: &Records<'_>) -> Result<(u64, u32), Flaw> {
@@ -377,6 +373,12 @@ impl GroupHeader {
         })?;
         Ok((next_seq, payload_bytes))
     }
+}
+
+/// The checksum of a group's records. Position and epoch are those that the header stores; `database` is the CRC of
+/// the uuid.
+pub(crate) fn content_crc(database: u32, header: &[u8], content: &[u8]) -> u32 {
+    crc32c_append_all(database, [&header[16..32], content])
 }
 
 /// A group that passed every check.

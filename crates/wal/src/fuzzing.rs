@@ -12,7 +12,8 @@ use psync::{Buffer, Request};
 use space::{FileStore, StreamKind};
 
 use crate::format::{
-    ALIGNMENT, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, push_record, record_space,
+    ALIGNMENT, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, content_crc, push_record,
+    record_space,
 };
 use crate::{Alone, Error, Lsn, Options, Verdict, Wal};
 
@@ -66,8 +67,7 @@ fn sign(bytes: &mut [u8], lsn: u64) -> Option<usize> {
     let length = usize::try_from(u64_at(bytes, 8) & u64::from(u32::MAX)).ok()?;
     let length = Some(length).filter(|length| (GROUP_HEADER..=bytes.len()).contains(length));
     if let Some(length) = length {
-        let identity = crc32c_append(crc32c_append(crc32c(&DATABASE), &bytes[16..24]), &bytes[24..32]);
-        let crc = crc32c_append(identity, &bytes[GROUP_HEADER..length]);
+        let crc = content_crc(crc32c(&DATABASE), bytes, &bytes[GROUP_HEADER..length]);
         put(bytes, 48, &crc.to_le_bytes());
     }
     let crc = crc32c_append(crc32c(&DATABASE), &bytes[..52]);

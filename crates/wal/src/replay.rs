@@ -78,10 +78,8 @@ pub(crate) fn recover<E: From<Error>>(
     } else {
         let mut scanner = Scanner::new(store.psync(), geometry, options.database, &files);
         // Readers of the kept log need the first group of the segment too, so damage there is not passed over.
-        let is_whole = |segment: &Arc<SegmentFile>| {
-            found.iter().any(|file| Arc::ptr_eq(&file.segment, segment) && file.first_seq.is_some())
-        };
-        let begin = if files.get(&first).is_some_and(is_whole) { scanner.begin(start)? } else { geometry.first(first) };
+        let has_first = files.get(&first).is_some_and(|segment| first_seq(&found, segment).is_some());
+        let begin = if has_first { scanner.begin(start)? } else { geometry.first(first) };
         let floor = geometry.normal(options.durable_floor.max(start));
         let mut shower = Shower::new(geometry, begin, start, floor, replayer);
         let is_long = files.values().map(|segment| segment.room()).sum::<u64>() > window_bytes(geometry) as u64;
@@ -152,13 +150,10 @@ fn live(
     options: &Options,
 ) -> Live {
     let mut live = Live::default();
-    let begin = |segment: &Arc<SegmentFile>| {
-        found.iter().find(|file| Arc::ptr_eq(&file.segment, segment)).and_then(|file| file.first_seq)
-    };
     for (number, segment) in files {
         // Where the log ends before the first group of a segment, the bytes there are a tail that was dropped.
         let is_empty = geometry.first(*number) >= geometry.normal(replayed.end);
-        let first_seq = begin(segment).filter(|_| !is_empty).unwrap_or(replayed.last_seq + 1);
+        let first_seq = first_seq(found, segment).filter(|_| !is_empty).unwrap_or(replayed.last_seq + 1);
         live.insert(*number, Arc::clone(segment), first_seq);
     }
     let first = geometry.number(options.start);
@@ -172,6 +167,11 @@ fn live(
         live.insert(number, segment, first_seq);
     }
     live
+}
+
+/// The first seq of a segment's first group, if that group has a header.
+fn first_seq(found: &[Found], segment: &Arc<SegmentFile>) -> Option<u64> {
+    found.iter().find(|file| Arc::ptr_eq(&file.segment, segment)).and_then(|file| file.first_seq)
 }
 
 fn check_options(options: &Options) -> Result<()> {

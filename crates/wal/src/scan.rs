@@ -274,9 +274,9 @@ impl<'a> Scanner<'a> {
             return Err(damaged(Flaw::new("segment header", format!("that of segment {number}"), "another"), 0));
         }
         show(0, header)?;
-        let mut at = geometry.first(number);
-        if from > at && matches!(self.open(geometry.normal(from))?, Some(Ok(_))) {
-            at = geometry.normal(from);
+        let (mut at, from) = (geometry.first(number), geometry.normal(from));
+        if from > at && matches!(self.open(from)?, Some(Ok(_))) {
+            at = from;
         }
         while at < end && geometry.number(at) == number {
             let (first, begin) = (at, geometry.offset(at));

@@ -347,16 +347,18 @@ mod tests {
         assert!(!pressure.take(bytes, is_delete, Lsn(0)).log_is_due);
     }
 
+    /// The delay of a commit of 100 bytes that is the first one delayed.
+    fn delay(pressure: &Pressure) -> Duration {
+        let mut state = pressure.state.lock();
+        state.turn = Instant::now();
+        pressure.delay(&mut state, 100)
+    }
+
     #[test]
     fn delay_grows_with_the_fill_and_shrinks_with_progress() {
         let pressure = pressure(1000);
         take(&pressure, 100, false);
         pressure.give_back(100, 100, Duration::from_millis(100));
-        let delay = |pressure: &Pressure| {
-            let mut state = pressure.state.lock();
-            state.turn = Instant::now();
-            pressure.delay(&mut state, 100)
-        };
         take(&pressure, 450, false);
         assert_eq!(pressure.due_bytes(), 500);
         assert_eq!(delay(&pressure), Duration::ZERO);
@@ -415,11 +417,7 @@ mod tests {
         pressure.set_log(Lsn(1000), Lsn(1000));
         pressure.give_back(0, 100, Duration::from_millis(100));
         let grows_to = |lsn| pressure.take(1, false, Lsn(lsn)).log_is_due;
-        let delay = || {
-            let mut state = pressure.state.lock();
-            state.turn = Instant::now();
-            pressure.delay(&mut state, 100)
-        };
+        let delay = || delay(&pressure);
         assert!(!grows_to(1000 + due - 1) && pressure.too_old().is_none() && !pressure.is_behind());
         assert_eq!(delay(), Duration::ZERO);
         assert!(grows_to(1000 + due), "the worker is told");

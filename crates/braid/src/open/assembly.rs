@@ -56,15 +56,15 @@ pub(crate) struct Contents {
 
 impl Files {
     /// The files of a database with `data_bytes` bytes in use, whose data file `pages` makes or opens. The superblock
-    /// has counted this opening as `epoch`.
+    /// has counted this opening already.
     pub(crate) fn new(
-        path: &Path, options: &Options, store: FileStore, (superblock, lock): (SuperblockFile, Option<Lock>),
-        epoch: u64, data_bytes: u64, pages: impl FnOnce(&FileStore) -> space::Result<PagedFile>,
+        path: &Path, options: &Options, store: FileStore, superblock: SuperblockFile, lock: Option<Lock>,
+        data_bytes: u64, pages: impl FnOnce(&FileStore) -> space::Result<PagedFile>,
     ) -> Result<Self> {
         let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), data_bytes);
         let store = store.with_pio_max(tuning.pio_max());
         let pages = Arc::new(pages(&store)?);
-        let trees = trees(&store, &pages, &tuning, &superblock, epoch, path)?;
+        let trees = trees(&store, &pages, &tuning, &superblock, path)?;
         let (path, options, unflushed) = (path.to_owned(), options.clone(), Arc::default());
         Ok(Self { path, options, tuning, store, pages, trees, superblock, unflushed, lock })
     }
@@ -105,8 +105,9 @@ impl Files {
 
 /// The parts that all trees share. The incarnations of trees begin with the epoch.
 fn trees(
-    store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, superblock: &SuperblockFile, epoch: u64, path: &Path,
+    store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, superblock: &SuperblockFile, path: &Path,
 ) -> Result<Trees> {
+    let epoch = superblock.current().epoch;
     let epoch = u32::try_from(epoch).map_err(|_| Error::Corrupt {
         file: path.join(superblock::NAME).display().to_string(),
         offset: 0,
@@ -126,12 +127,12 @@ fn trees(
 
 /// The options of a log that is replayed from `start`, and is known durable up to `durable_floor`.
 pub(crate) fn log_options(
-    options: &Options, superblock: &SuperblockFile, epoch: u64, start: Lsn, durable_floor: Lsn, next_seq: u64,
+    options: &Options, superblock: &SuperblockFile, start: Lsn, durable_floor: Lsn, next_seq: u64,
 ) -> wal::Options {
     let current = superblock.current();
     wal::Options {
         segment_bytes: current.segment_bytes,
-        epoch,
+        epoch: current.epoch,
         database: current.database,
         start,
         keep: None,

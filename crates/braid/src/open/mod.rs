@@ -153,10 +153,8 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     store.release(superblock::UNFINISHED)?;
     let superblock = SuperblockFile::create(&store, database, options.segment_bytes)?;
     store.sync_directories()?;
-    let epoch = superblock.current().epoch;
-    let files = Files::new(path, options, store, (superblock, lock), epoch, 0, |store| PagedFile::create(store, DATA))?;
-    let log_options =
-        wal::Options { creates: true, ..log_options(options, &files.superblock, epoch, Lsn(0), Lsn(0), 1) };
+    let files = Files::new(path, options, store, superblock, lock, 0, |store| PagedFile::create(store, DATA))?;
+    let log_options = wal::Options { creates: true, ..log_options(options, &files.superblock, Lsn(0), Lsn(0), 1) };
     let replay = &mut |_: &Group<'_>| Ok::<_, wal::Error>(Verdict::Tail);
     let (wal, _) = files.open_log(&log_options, replay).map_err(|error| log_error(error, path))?;
     let (replayed, kept) = (Recovery::default(), Kept::ALL);

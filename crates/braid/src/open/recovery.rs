@@ -63,9 +63,11 @@ pub(crate) fn recover(
     let free: u64 = allocator.free.iter().chain(&allocator.holes).map(|extent| u64::from(extent.pages)).sum();
     let data_bytes = allocator.total_pages.saturating_sub(free).saturating_mul(PAGE as u64);
     let clean_end = superblock.current().clean_end;
-    let epoch = if options.read_only { superblock.current().epoch } else { superblock.begin_epoch()? };
+    if !options.read_only {
+        superblock.begin_epoch()?;
+    }
     let open_pages = |store: &FileStore| PagedFile::open(store, DATA, &allocator);
-    let files = Files::new(path, options, store, (superblock, lock), epoch, data_bytes, open_pages)?;
+    let files = Files::new(path, options, store, superblock, lock, data_bytes, open_pages)?;
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
         catalog.insert(Arc::new(open_table(&files, table)?));
@@ -77,7 +79,7 @@ pub(crate) fn recover(
     let log_options = wal::Options {
         keep: Some(image.kept_from),
         clean_end,
-        ..log_options(options, &files.superblock, epoch, log_start, log_durable, visible.0 + 1)
+        ..log_options(options, &files.superblock, log_start, log_durable, visible.0 + 1)
     };
     let replay = Replay {
         path,

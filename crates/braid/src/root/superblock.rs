@@ -124,11 +124,9 @@ impl SuperblockFile {
     }
 
     /// Begins a new epoch. Writes are allowed from here on.
-    pub(crate) fn begin_epoch(&mut self) -> Result<u64> {
+    pub(crate) fn begin_epoch(&mut self) -> Result<()> {
         let clean_end = self.current.clean_end.filter(|_| seeded::on(Bug::CleanMarkKept));
-        let next = Superblock { epoch: self.current.epoch + 1, clean_end, ..self.current.newer() };
-        self.write(next)?;
-        Ok(next.epoch)
+        self.write(Superblock { epoch: self.current.epoch + 1, clean_end, ..self.current.newer() })
     }
 
     /// Marks the database as closed. The newest image then has the whole contents. The log ends at `end`, is on stable

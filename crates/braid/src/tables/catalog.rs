@@ -419,23 +419,26 @@ impl TableCore {
 
     /// The log position of the oldest operation that the structure lacks.
     pub(crate) fn oldest_unapplied(&self) -> Option<Lsn> {
-        let state = self.state.load();
-        let active = state.active.first_lsn();
-        state.frozen.iter().filter_map(|frozen| frozen.first_lsn()).chain(active).min()
+        self.oldest(Sections::first_lsn, Frozen::first_lsn)
     }
 
     /// As `oldest_unapplied`, or somewhat before that. Takes no time, whatever waits.
     pub(crate) fn oldest_queued(&self) -> Option<Lsn> {
-        let state = self.state.load();
-        let active = state.active.first_lsn();
-        state.frozen.iter().filter_map(|frozen| frozen.sections().first_lsn()).chain(active).min()
+        self.oldest(Sections::first_lsn, |frozen| frozen.sections().first_lsn())
     }
 
     /// The seq of the oldest operation that the structure lacks.
     pub(crate) fn oldest_unapplied_seq(&self) -> Option<Seq> {
+        self.oldest(Sections::first_seq, Frozen::first_seq)
+    }
+
+    /// The lesser of what the queues say: those that take operations, and the frozen ones.
+    fn oldest<T: Ord>(
+        &self, of_active: impl Fn(&Sections) -> Option<T>, of_frozen: impl Fn(&Frozen) -> Option<T>,
+    ) -> Option<T> {
         let state = self.state.load();
-        let active = state.active.first_seq();
-        state.frozen.iter().filter_map(|frozen| frozen.first_seq()).chain(active).min()
+        let frozen = state.frozen.as_ref().and_then(|frozen| of_frozen(frozen));
+        of_active(&state.active).into_iter().chain(frozen).min()
     }
 }
 
