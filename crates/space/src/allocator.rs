@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::runs::Runs;
-use crate::{AllocatorImage, Error, Extent, PageId, Result};
+use crate::{AllocatorImage, CheckedImage, Error, Extent, PageId, Result};
 
 /// Minimum size of the reserve, in pages.
 pub const RESERVE_PAGES_MIN: u64 = 24;
@@ -123,27 +123,21 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
-    /// An allocator in the state of `image`, which was decoded or made by another allocator.
-    pub(crate) fn new(file: &Path, image: &AllocatorImage) -> Result<Self> {
-        let mut allocator = Self {
+    /// An allocator in the state of `image`.
+    pub(crate) fn new(file: &Path, image: &CheckedImage) -> Self {
+        let image = image.decode();
+        let holes: Vec<_> = image.holes.iter().map(range).collect();
+        Self {
             file: file.to_owned(),
-            total: image.total_pages.max(1),
-            free: Runs::default(),
+            total: image.total_pages,
+            free: Runs::of_sorted(image.free.iter().map(range)),
             reserve: Runs::default(),
-            holes: Runs::default(),
-            unpunched: Vec::new(),
+            // A crash may have come before the room of the holes was given back.
+            unpunched: holes.clone(),
+            holes: Runs::of_sorted(holes),
             retired: Runs::default(),
             ahead: Runs::default(),
-        };
-        allocator.free = Runs::of_sorted(allocator.ranges("free", &image.free)?);
-        let holes = allocator.ranges("leave out", &image.holes)?;
-        if let Some(range) = holes.iter().find(|range| allocator.free.overlaps(range)) {
-            return Err(allocator.state("leave out", range, "no free page that is there", "one"));
         }
-        // A crash may have come before the room of the holes was given back.
-        allocator.unpunched.clone_from(&holes);
-        allocator.holes = Runs::of_sorted(holes);
-        Ok(allocator)
     }
 
     pub(crate) const fn total(&self) -> u64 {
@@ -325,7 +319,7 @@ impl Allocator {
 
     /// Ahead → allocated; allocated pages stay allocated.
     pub(crate) fn settle(&mut self, extents: &[Extent]) {
-        self.take_from_ahead(&extents.iter().map(|extent| extent.page.0..extent.end().0).collect::<Vec<_>>());
+        self.take_from_ahead(&extents.iter().map(range).collect::<Vec<_>>());
     }
 
     fn take_from_ahead(&mut self, ranges: &[Range<u64>]) {
@@ -450,7 +444,7 @@ impl Allocator {
 
     /// The extents as ranges in page order: inside `1..end`, none empty, no page named twice.
     fn ranges_below(&self, operation: &'static str, extents: &[Extent], end: u64) -> Result<Vec<Range<u64>>> {
-        let mut ranges: Vec<_> = extents.iter().map(|extent| extent.page.0..extent.end().0).collect();
+        let mut ranges: Vec<_> = extents.iter().map(range).collect();
         ranges.sort_unstable_by_key(|range| range.start);
         let mut before = 1;
         for range in &ranges {
@@ -482,6 +476,11 @@ impl Allocator {
     }
 }
 
+/// The pages of an extent.
+fn range(extent: &Extent) -> Range<u64> {
+    extent.page.0..extent.end().0
+}
+
 /// The runs of an allocator at one moment, in page order. They can be compared with the pages in use at that moment,
 /// however long the comparison takes.
 pub struct Survey {
@@ -503,7 +502,7 @@ impl Survey {
     /// Compares the pages that were in use at that moment, in any order, with the allocator.
     #[must_use]
     pub fn audit(self, used: &[Extent]) -> Audit {
-        let used = used.iter().map(|extent| extent.page.0..extent.end().0);
+        let used = used.iter().map(range);
         let (used, twice) = union(used.filter(|range| !range.is_empty()).collect());
         let (free, _) = union(self.free.iter().chain(&self.holes).cloned().collect());
         let mut known = free.clone();

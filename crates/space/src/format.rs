@@ -27,7 +27,8 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use crate::{Error, Extent, PAGE, PageId, Result};
+use crate::allocator::reserve_for;
+use crate::{Error, Extent, PAGE, PageId, Result, Stats};
 
 const FILE_MAGIC: &[u8; 8] = b"BRAIDPAG";
 const FILE_VERSION: u32 = 1;
@@ -95,34 +96,133 @@ impl AllocatorImage {
     /// Decodes the image in `bytes`, all of which must belong to it.
     ///
     /// # Errors
-    /// When the bytes are not a whole image, or are one that no allocator can have made.
+    /// As [`CheckedImage::new`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
+        Ok(CheckedImage::new(bytes.to_vec())?.decode())
+    }
+}
+
+/// The bytes of an image that passed every check. A long free list is checked far faster than it is taken apart.
+#[derive(Clone, Debug)]
+pub struct CheckedImage {
+    bytes: Vec<u8>,
+    total_pages: u64,
+    free: List,
+    holes: List,
+}
+
+/// A list of extents in an image.
+#[derive(Clone, Copy, Debug, Default)]
+struct List {
+    /// Position of the first extent.
+    begin: usize,
+    extents: u64,
+    /// Pages of all extents.
+    pages: u64,
+}
+
+impl CheckedImage {
+    /// Checks an image; all bytes must belong to it.
+    ///
+    /// # Errors
+    /// When the bytes are not a whole image, or are one that no allocator can have made.
+    pub fn new(bytes: Vec<u8>) -> Result<Self> {
         let file = Path::new(IMAGE_NAME);
-        let version = check_header(file, bytes, IMAGE_HEADER, IMAGE_MAGIC, IMAGE_VERSION..=IMAGE_VERSION_HOLES)?;
-        let length = get_u64(bytes, 16);
+        let version = check_header(file, &bytes, IMAGE_HEADER, IMAGE_MAGIC, IMAGE_VERSION..=IMAGE_VERSION_HOLES)?;
+        let length = get_u64(&bytes, 16);
         if length != bytes.len() as u64 {
             return Err(Error::corrupt(file, 16, "length", bytes.len(), length));
         }
-        check_crc(file, bytes)?;
-        let total_pages = get_u64(bytes, 24);
-        let count = get_u64(bytes, 32);
-        let mut rest = &bytes[IMAGE_HEADER..];
+        check_crc(file, &bytes)?;
+        let (total_pages, count) = (get_u64(&bytes, 24), get_u64(&bytes, 32));
         if total_pages == 0 {
             return Err(Error::corrupt(file, 24, "total pages", "one at least", total_pages));
         }
-        let free = get_extents(bytes, &mut rest, count, total_pages)?;
-        let mut holes = Vec::new();
+        let mut image = Self { bytes, total_pages, free: List::default(), holes: List::default() };
+        let mut at = IMAGE_HEADER;
+        image.free = image.check_list(&mut at, count, None)?;
         if version == IMAGE_VERSION_HOLES {
-            let at = (bytes.len() - rest.len()) as u64;
+            let mut rest = &image.bytes[at..];
             let count = get_varint(&mut rest).filter(|count| *count > 0);
-            let count = count.ok_or_else(|| Error::corrupt(file, at, "holes", "one at least", "none"))?;
-            holes = get_extents(bytes, &mut rest, count, total_pages)?;
+            let count = count.ok_or_else(|| Error::corrupt(file, at as u64, "holes", "one at least", "none"))?;
+            at = image.bytes.len() - rest.len();
+            image.holes = image.check_list(&mut at, count, Some(image.free))?;
         }
-        if !rest.is_empty() {
-            let at = (bytes.len() - rest.len()) as u64;
-            return Err(Error::corrupt(file, at, "end", "no more bytes", rest.len()));
+        if at < image.bytes.len() {
+            return Err(Error::corrupt(file, at as u64, "end", "no more bytes", image.bytes.len() - at));
         }
-        Ok(Self { total_pages, free, holes })
+        Ok(image)
+    }
+
+    /// Checks the list at `at`, and moves `at` behind the list. No page of the list may be in `other`.
+    fn check_list(&self, at: &mut usize, extents: u64, other: Option<List>) -> Result<List> {
+        let file = Path::new(IMAGE_NAME);
+        // An extent has at least two bytes.
+        if extents > (self.bytes.len() - *at) as u64 / 2 {
+            let found = format!("{extents} extents");
+            return Err(Error::corrupt(file, *at as u64, "counts", "counts that fit the image", found));
+        }
+        let mut list = List { begin: *at, extents, pages: 0 };
+        let (mut rest, mut end) = (&self.bytes[*at..], 0);
+        let mut others = other.into_iter().flat_map(|other| self.extents(other)).peekable();
+        for _ in 0..extents {
+            let extent = get_extent(&mut rest, end, self.total_pages).filter(|extent| {
+                while others.next_if(|other| other.end() <= extent.page).is_some() {}
+                others.peek().is_none_or(|other| extent.end() <= other.page)
+            });
+            let extent = extent.ok_or_else(|| {
+                Error::corrupt(file, *at as u64, "free extent", "pages after the one before, in the file", "none")
+            })?;
+            end = extent.end().0;
+            list.pages += u64::from(extent.pages);
+            *at = self.bytes.len() - rest.len();
+        }
+        Ok(list)
+    }
+
+    /// The extents of a checked list.
+    fn extents(&self, list: List) -> impl Iterator<Item = Extent> + '_ {
+        let (mut rest, mut end) = (&self.bytes[list.begin..], 0);
+        (0..list.extents).map_while(move |_| {
+            let extent = get_extent(&mut rest, end, self.total_pages)?;
+            end = extent.end().0;
+            Some(extent)
+        })
+    }
+
+    /// The image.
+    #[must_use]
+    pub fn decode(&self) -> AllocatorImage {
+        let [free, holes] = [self.free, self.holes].map(|list| {
+            let mut extents = Vec::with_capacity(usize::try_from(list.extents).unwrap_or(0));
+            extents.extend(self.extents(list));
+            extents
+        });
+        AllocatorImage { total_pages: self.total_pages, free, holes }
+    }
+
+    /// Pages by state in a file that is opened with this image.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let (free_pages, hole_pages) = (self.free.pages, self.holes.pages);
+        Stats {
+            total_pages: self.total_pages,
+            free_pages,
+            hole_pages,
+            reserve_pages: reserve_for(self.total_pages - hole_pages),
+            free_runs: self.free.extents,
+            ..Stats::default()
+        }
+    }
+}
+
+impl From<&AllocatorImage> for CheckedImage {
+    /// The bytes of an image that was made by an allocator.
+    ///
+    /// # Panics
+    /// When the extents of the image are not in order, or overlap.
+    fn from(image: &AllocatorImage) -> Self {
+        Self::new(image.encode()).expect("an image of an allocator")
     }
 }
 
@@ -133,27 +233,6 @@ fn put_extents(bytes: &mut Vec<u8>, extents: &[Extent]) {
         put_varint(bytes, u64::from(extent.pages));
         end = extent.end().0;
     }
-}
-
-/// Reads `count` extents; `rest` is the part of the image that begins with the first.
-fn get_extents(image: &[u8], rest: &mut &[u8], count: u64, total_pages: u64) -> Result<Vec<Extent>> {
-    let file = Path::new(IMAGE_NAME);
-    let at = |rest: &[u8]| (image.len() - rest.len()) as u64;
-    // An extent has at least two bytes, so the bytes bound the allocation.
-    if count > rest.len() as u64 / 2 {
-        return Err(Error::corrupt(file, at(rest), "counts", "counts that fit the image", format!("{count} extents")));
-    }
-    let mut extents = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
-    let mut end = 0;
-    for _ in 0..count {
-        let place = at(rest);
-        let extent = get_extent(rest, end, total_pages).ok_or_else(|| {
-            Error::corrupt(file, place, "free extent", "pages after the one before, in the file", "none")
-        })?;
-        end = extent.end().0;
-        extents.push(extent);
-    }
-    Ok(extents)
 }
 
 /// An extent after page `end` and inside `total_pages`; page 0 is never free.
@@ -379,6 +458,32 @@ mod tests {
         bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
         let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
         assert!(matches!(error, Error::Corrupt { what: "counts", .. }), "{error}");
+    }
+
+    #[test]
+    fn holes_among_the_free_pages_are_refused() {
+        let free = [(4, 4), (20, 1)];
+        for (holes, fits) in [
+            (vec![(1, 3)], true),
+            (vec![(8, 12), (21, 9)], true),
+            (vec![(1, 4)], false),
+            (vec![(7, 1)], false),
+            (vec![(5, 1)], false),
+            (vec![(2, 8)], false),
+            (vec![(8, 2), (15, 10)], false),
+        ] {
+            let extents = |list: &[(u64, u32)]| list.iter().map(|list| Extent::new(PageId(list.0), list.1)).collect();
+            let image = AllocatorImage { total_pages: 100, free: extents(&free), holes: extents(&holes) };
+            let checked = CheckedImage::new(image.encode());
+            assert_eq!(checked.as_ref().is_ok(), fits, "{holes:?}");
+            if let Ok(checked) = checked {
+                assert_eq!(checked.decode(), image);
+                assert_eq!(
+                    checked.stats().used_pages(),
+                    95 - image.holes.iter().map(|hole| u64::from(hole.pages)).sum::<u64>()
+                );
+            }
+        }
     }
 
     #[test]

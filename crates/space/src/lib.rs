@@ -24,6 +24,7 @@ mod extent;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod lazy;
 mod open_files;
 mod paged;
 mod reserve;
@@ -34,7 +35,7 @@ mod surplus;
 pub use allocator::{Audit, Class, RESERVE_PAGES_MAX, RESERVE_PAGES_MIN, Stats, Survey};
 pub use error::{Error, Result};
 pub use extent::{Extent, PAGE, PageId};
-pub use format::AllocatorImage;
+pub use format::{AllocatorImage, CheckedImage};
 pub use paged::{GROWTH_BYTES_MAX, GROWTH_BYTES_MIN, PagedFile};
 pub use reserve::{Loan, Reserve};
 pub use store::{FileStore, StreamKind};

@@ -26,12 +26,14 @@
 use std::ops::Range;
 use std::path::Path;
 
-use parking_lot::Mutex;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use psync::{BLOCK, Buffer, File, Psync, Request};
 
 use crate::allocator::{Allocator, RESERVE_PAGES_FULL};
+use crate::lazy::Lazy;
 use crate::{
-    AllocatorImage, Audit, Class, Error, Extent, FileStore, PAGE, PageId, Result, Stats, StreamKind, Survey, format,
+    AllocatorImage, Audit, CheckedImage, Class, Error, Extent, FileStore, PAGE, PageId, Result, Stats, StreamKind,
+    Survey, format,
 };
 
 /// Minimum growth of a file, in bytes.
@@ -61,7 +63,7 @@ const _: () = assert!(ZERO_BYTES.is_multiple_of(PAGE) && ZERO_BYTES.is_multiple_
 pub struct PagedFile {
     store: FileStore,
     pub(crate) file: File,
-    pub(crate) allocator: Mutex<Allocator>,
+    allocator: Mutex<Lazy>,
     /// Held by the one thread that makes the file longer or shorter. Never taken while `allocator` is held.
     pub(crate) growth: Mutex<Growth>,
 }
@@ -93,17 +95,17 @@ impl PagedFile {
         let header = Buffer::from_slice(&format::encode_file_header());
         store.psync().run_all(vec![Request::write(&file, 0, header, 0)])?;
         let empty = AllocatorImage { total_pages: 1, free: Vec::new(), holes: Vec::new() };
-        Self::with(store, file, &empty)
+        Ok(Self::with(store, file, CheckedImage::from(&empty)))
     }
 
     /// Opens the file `name` as `image` describes it.
     ///
     /// # Errors
     /// When the file is missing, not of this format, or shorter than the image says.
-    pub fn open(store: &FileStore, name: &str, image: &AllocatorImage) -> Result<Self> {
+    pub fn open(store: &FileStore, name: &str, image: CheckedImage) -> Result<Self> {
         let file = store.open_existing(StreamKind::Node, name, true)?;
         let length = file.len()?;
-        let expected = image.total_pages.max(1).saturating_mul(PAGE as u64);
+        let expected = image.stats().total_pages.saturating_mul(PAGE as u64);
         if length < expected {
             let [expected, found] = [expected, length].map(|bytes| format!("at least {bytes} bytes"));
             return Err(Error::corrupt(file.path(), length, "length", expected, found));
@@ -111,7 +113,7 @@ impl PagedFile {
         let header = Request::read(&file, 0, Buffer::zeroed(PAGE), 0);
         let header = store.psync().run_all(vec![header])?.pop().flatten();
         format::check_file_header(file.path(), &header.unwrap_or_else(|| Buffer::zeroed(0)))?;
-        Self::with(store, file, image)
+        Ok(Self::with(store, file, image))
     }
 
     /// Opens the file `name` to read its remains. The state of its pages is unknown, so all of them are taken to be in
@@ -132,17 +134,26 @@ impl PagedFile {
         }
         let total_pages = (file.len()? / PAGE as u64).max(1);
         let all_used = AllocatorImage { total_pages, free: Vec::new(), holes: Vec::new() };
-        Self::with(store, file, &all_used)
+        Ok(Self::with(store, file, CheckedImage::from(&all_used)))
     }
 
-    fn with(store: &FileStore, file: File, image: &AllocatorImage) -> Result<Self> {
-        let allocator = Allocator::new(file.path(), image)?;
-        Ok(Self {
+    fn with(store: &FileStore, file: File, image: CheckedImage) -> Self {
+        let allocator = Lazy::new(file.path(), image);
+        Self {
             store: store.clone(),
             file,
             allocator: Mutex::new(allocator),
             growth: Mutex::new(Growth { ahead_max: AHEAD_PAGES.end }),
-        })
+        }
+    }
+
+    pub(crate) fn allocator(&self) -> MappedMutexGuard<'_, Allocator> {
+        MutexGuard::map(self.allocator.lock(), Lazy::get)
+    }
+
+    /// Puts the free list in order now, and not with its first use.
+    pub fn prepare(&self) {
+        drop(self.allocator());
     }
 
     /// The file, for reading and writing allocated pages. Direct where the file system allows it: whole pages only.
@@ -183,7 +194,7 @@ impl PagedFile {
     pub fn allocate_below(&self, count: usize, pages: u32, class: Class, ceiling: PageId) -> Result<Vec<Extent>> {
         self.store.writable("allocate pages in", self.file.path())?;
         let wanted = wanted(self.file.path(), count, pages)?;
-        let mut allocator = self.allocator.lock();
+        let mut allocator = self.allocator();
         let taken = allocator.take_below(count as u64, pages, class, ceiling.0);
         taken.ok_or_else(|| allocator.full(wanted, class))
     }
@@ -204,7 +215,7 @@ impl PagedFile {
     /// Marks pages that were taken ahead as named by the log; other pages of `extents` stay as they are. No image may
     /// be made between the record and this call.
     pub fn settle(&self, extents: &[Extent]) {
-        self.allocator.lock().settle(extents);
+        self.allocator().settle(extents);
     }
 
     fn take_many(&self, count: usize, pages: u32, class: Class, ahead: bool) -> Result<Vec<Extent>> {
@@ -224,7 +235,7 @@ impl PagedFile {
             let taken = allocator.take(extents, pages, class)?;
             Some(mark(allocator, taken))
         };
-        if let Some(taken) = take(&mut self.allocator.lock()) {
+        if let Some(taken) = take(&mut self.allocator()) {
             return Ok(taken);
         }
         let (mut growth, mut has_grown) = (self.growth.lock(), false);
@@ -232,7 +243,7 @@ impl PagedFile {
             // Try again under the growth lock: its previous holder has made room, for this request too or for others
             // that took it.
             let (total, least) = {
-                let mut allocator = self.allocator.lock();
+                let mut allocator = self.allocator();
                 if let Some(taken) = take(&mut allocator) {
                     if has_grown {
                         allocator.renew_reserve();
@@ -244,7 +255,7 @@ impl PagedFile {
             let reserved = wanted >= LONG_PAGES && self.enlarge(total, least, Filling::Reserved)?;
             has_grown = reserved || growth.grow(self, total, least)?;
             if !has_grown {
-                let mut allocator = self.allocator.lock();
+                let mut allocator = self.allocator();
                 let last = match class {
                     Class::Normal => None,
                     Class::Urgent => allocator.take_urgently(extents, pages),
@@ -264,7 +275,7 @@ impl PagedFile {
     pub fn make_reserve(&self) -> Result<()> {
         let _growth = self.growth.lock();
         let (total, kept) = {
-            let allocator = self.allocator.lock();
+            let allocator = self.allocator();
             (allocator.total(), allocator.kept())
         };
         if kept > RESERVE_PAGES_FULL {
@@ -274,13 +285,13 @@ impl PagedFile {
         if self.grow(total, ample, Filling::Written)? || self.grow(total, least, Filling::Written)? {
             return Ok(());
         }
-        Err(self.allocator.lock().full(least, Class::Normal))
+        Err(self.allocator().full(least, Class::Normal))
     }
 
     /// Makes room for `pages` missing pages: in holes as far as they go, or else all at the end of the file. `false`,
     /// with the state as before, when the disk is full or room cannot be reserved.
     fn enlarge(&self, total: u64, pages: u64, filling: Filling) -> Result<bool> {
-        let holes = self.allocator.lock().holes_for(pages);
+        let holes = self.allocator().holes_for(pages);
         Ok((!holes.is_empty() && self.fill(holes, filling)?) || self.grow(total, pages, filling)?)
     }
 
@@ -297,9 +308,9 @@ impl PagedFile {
             Err(error) => return Err(error.into()),
         };
         if is_filled {
-            self.allocator.lock().fill_holes(holes);
+            self.allocator().fill_holes(holes);
         } else {
-            let is_punched = |hole: &&Range<u64>| self.allocator.lock().is_punched(hole);
+            let is_punched = |hole: &&Range<u64>| self.allocator().is_punched(hole);
             for hole in holes.iter().filter(is_punched) {
                 // The part that was filled is room that others may lack.
                 if let Err(error) = self.file.punch(bytes(hole)) {
@@ -326,7 +337,7 @@ impl PagedFile {
             return Ok(false);
         }
         let Err(error) = grown else {
-            self.allocator.lock().grow(pages);
+            self.allocator().grow(pages);
             tracing::debug!(file = %self.file.path().display(), pages, total = total + pages, "file grown");
             return Ok(true);
         };
@@ -367,7 +378,7 @@ impl PagedFile {
     /// [`Error::State`] when one of the pages is not allocated, which a damaged pointer can cause; then none is
     /// retired.
     pub fn retire(&self, extents: &[Extent]) -> Result<()> {
-        self.allocator.lock().retire(extents)
+        self.allocator().retire(extents)
     }
 
     /// Marks retired pages as free: they have no reader left, and the change that retired them is durable.
@@ -375,7 +386,7 @@ impl PagedFile {
     /// # Errors
     /// [`Error::State`] when one of the pages is not retired; then none is released.
     pub fn release(&self, extents: &[Extent]) -> Result<()> {
-        self.allocator.lock().release(extents)
+        self.allocator().release(extents)
     }
 
     /// Marks allocated pages as free to which no version ever referred, as after a failed batch.
@@ -383,14 +394,14 @@ impl PagedFile {
     /// # Errors
     /// [`Error::State`] when one of the pages is not allocated; then none is freed.
     pub fn discard(&self, extents: &[Extent]) -> Result<()> {
-        self.allocator.lock().discard(extents)
+        self.allocator().discard(extents)
     }
 
     /// The current state of the allocator, for a checkpoint. Retired pages count as free, because there are no readers
     /// after a restart.
     #[must_use]
     pub fn image(&self) -> AllocatorImage {
-        let survey = self.allocator.lock().survey();
+        let survey = self.allocator().survey();
         survey.image()
     }
 
@@ -401,7 +412,7 @@ impl PagedFile {
     /// [`Error::State`] when one of the pages is in use already or past the end of the file; then none is taken.
     pub fn replay_allocate(&self, extents: &[Extent]) -> Result<()> {
         let file_pages = self.file.len()? / PAGE as u64;
-        self.allocator.lock().replay_allocate(extents, file_pages)
+        self.allocator().replay_allocate(extents, file_pages)
     }
 
     /// Recovery: the log records that these pages were retired after the image was made.
@@ -414,7 +425,9 @@ impl PagedFile {
 
     /// Marks all retired pages as free: no reader and no log record needs them, as at the end of recovery.
     pub fn release_all_retired(&self) {
-        self.allocator.lock().release_all();
+        if let Some(allocator) = self.allocator.lock().made() {
+            allocator.release_all();
+        }
     }
 
     /// Pages by state.
@@ -426,14 +439,14 @@ impl PagedFile {
     /// The free and the retired pages at this moment.
     #[must_use]
     pub fn survey(&self) -> Survey {
-        self.allocator.lock().survey()
+        self.allocator().survey()
     }
 
     /// Compares the pages in use, in any order, with the allocator. The result is exact only while nothing is allocated
     /// or given back.
     #[must_use]
     pub fn audit(&self, used: &[Extent]) -> Audit {
-        let survey = self.allocator.lock().survey();
+        let survey = self.allocator().survey();
         survey.audit(used)
     }
 }

@@ -28,7 +28,8 @@ impl Runs {
             }
         }
         let mut by_length: Vec<(u64, u64)> = runs.iter().map(|(start, end)| (end - start, *start)).collect();
-        by_length.sort_unstable();
+        // Equal lengths keep their order, and there are few different ones.
+        by_length.sort_by_key(|(length, _)| *length);
         let pages = by_length.iter().map(|(length, _)| length).sum();
         Self { by_page: runs.into_iter().collect(), by_length: by_length.into_iter().collect(), pages }
     }

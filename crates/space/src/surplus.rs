@@ -122,19 +122,19 @@ impl PagedFile {
     pub fn leave_out(&self) {
         // A thread that makes the file longer, or fills holes, relies on both as they are.
         let _growth = self.growth.lock();
-        self.allocator.lock().leave_out();
+        self.allocator().leave_out();
     }
 
     /// Whether the surplus is large enough to be worth an image.
     #[must_use]
     pub fn has_surplus(&self) -> bool {
-        self.allocator.lock().has_surplus()
+        self.allocator().has_surplus()
     }
 
     /// Whether many pages at the end are free again, as after an image there was released.
     #[must_use]
     pub fn ends_free(&self) -> bool {
-        self.allocator.lock().ends_free()
+        self.allocator().ends_free()
     }
 
     /// Gives the left-out pages back to the disk, as far as they are still out of use. An image that records them must
@@ -143,7 +143,7 @@ impl PagedFile {
         let mut growth = self.growth.lock();
         growth.begin_anew();
         let (total, holes) = {
-            let mut allocator = self.allocator.lock();
+            let mut allocator = self.allocator();
             (allocator.total(), allocator.take_unpunched())
         };
         let bytes = |pages: u64| pages * PAGE as u64;
@@ -159,7 +159,7 @@ impl PagedFile {
         // If the file system has no holes, nothing is given back now or later.
         if let Some((hole, Err(error))) = punched {
             tracing::warn!(%error, "room of free pages could not be given back");
-            self.allocator.lock().unpunched.extend(std::iter::once(hole).chain(left));
+            self.allocator().unpunched.extend(std::iter::once(hole).chain(left));
         }
         if let Err(error) = cut {
             tracing::warn!(%error, "the end of a file could not be given back");

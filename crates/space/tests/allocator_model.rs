@@ -209,7 +209,7 @@ impl World {
     }
 
     fn reopen(&mut self) {
-        self.file = PagedFile::open(&self.store, "data", &self.image).expect("opens");
+        self.file = PagedFile::open(&self.store, "data", (&self.image).into()).expect("opens");
         self.is_longer = true;
         for logged in self.log.clone() {
             match logged {

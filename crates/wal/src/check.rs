@@ -2,7 +2,7 @@
 //!
 //! 1. A [`Checker`] reads a window of a segment and follows the chain through that window. The checker hands on the
 //!    bytes and the places of the groups in them, so that next to nothing is read or checked twice.
-//! 2. Behind the end of the chain, the checker looks for statements about durability.
+//! 2. Behind the end of the chain, the checker looks for statements about durability, unless the log was closed there.
 //! 3. For a log of more than one window a separate thread runs the checker, so that the next window is checked while
 //!    one is shown. On a simulated disk the caller's thread does both, because there the order of requests is under
 //!    test.
@@ -22,7 +22,7 @@ use crate::scan::{ChainEnd, Scanner, Statements};
 use crate::{Lsn, Result};
 
 /// Checked windows that may wait for the taker.
-const AHEAD: usize = 2;
+const AHEAD: usize = 4;
 
 /// A window of a segment, as far as the chain leads through that window.
 pub(crate) struct Checked {
@@ -69,20 +69,22 @@ pub(crate) struct Checker<'a> {
     end: ChainEnd,
     /// The number of groups in the window before.
     before: usize,
+    /// The newest epoch in which the log can have been closed.
+    last_epoch: u64,
     /// The statements behind the end of the chain, once looked for.
     statements: Option<Statements>,
 }
 
 impl<'a> Checker<'a> {
     /// A checker that begins with the group at `begin`.
-    pub(crate) const fn new(scanner: Scanner<'a>, begin: Lsn) -> Self {
-        Self { scanner, end: ChainEnd::before(begin), before: 0, statements: None }
+    pub(crate) const fn new(scanner: Scanner<'a>, begin: Lsn, last_epoch: u64) -> Self {
+        Self { scanner, end: ChainEnd::before(begin), before: 0, last_epoch, statements: None }
     }
 
     /// The next window; none where the chain has ended, once all statements behind its end are read.
     fn next(&mut self) -> Result<Option<Checked>> {
         if self.end.flaw.is_some() {
-            if self.statements.is_none() {
+            if self.statements.is_none() && !self.end.is_closed_in(self.last_epoch) {
                 self.statements = Some(self.scanner.statements(self.end.lsn)?);
             }
             return Ok(None);

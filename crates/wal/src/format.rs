@@ -26,7 +26,7 @@
 //! ```text
 //! group header, 56 bytes
 //!   0   4  magic B7 57 47 52
-//!   4   1  type: 1 records, 2 pad, 3 opening of the log
+//!   4   1  type: 1 records, 2 pad, 3 opening of the log, 4 close of the log
 //!   5   1  version: 1
 //!   6   2  zero
 //!   8   4  length of header and records, bytes, a multiple of 8
@@ -67,7 +67,8 @@ pub(crate) const ALIGNMENT: usize = 8;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
 const SEGMENT_TYPE: u16 = 1;
-const GROUP_MAGIC: [u8; 4] = [0xB7, b'W', b'G', b'R'];
+/// The first bytes of a group.
+pub(crate) const GROUP_MAGIC: [u8; 4] = [0xB7, b'W', b'G', b'R'];
 const GROUP_VERSION: u8 = 1;
 
 const _: () = assert!(GROUP_HEADER.is_multiple_of(ALIGNMENT) && SEGMENT_HEADER.is_multiple_of(ALIGNMENT));
@@ -214,11 +215,14 @@ pub(crate) enum GroupType {
     Pad = 2,
     /// The log was opened here: groups of an earlier epoch behind this position are dead.
     Opening = 3,
+    /// The log was closed here, and nothing was written behind this position. The group is no part of the log, so the
+    /// next opening writes over the group.
+    Closing = 4,
 }
 
 impl GroupType {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Records, Self::Pad, Self::Opening].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Records, Self::Pad, Self::Opening, Self::Closing].into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -295,7 +299,7 @@ impl GroupHeader {
         let crc = crc32c_append(database, &bytes[..52]);
         ensure!(crc == u32_at(bytes, 52), "group header checksum", hex32(crc), hex32(u32_at(bytes, 52)));
         ensure!(bytes[5] == GROUP_VERSION, "group version", GROUP_VERSION, bytes[5]);
-        Self::fields(bytes).ok_or_else(|| Flaw::new("group type", "1 to 3", bytes[4]))
+        Self::fields(bytes).ok_or_else(|| Flaw::new("group type", "1 to 4", bytes[4]))
     }
 
     /// The fields of a group header; none for an unknown type. Nothing else is checked.

@@ -49,6 +49,7 @@ fn bytes_are_the_golden_ones() {
         ("records", hex(&group_at(lsn))),
         ("pad", hex(&empty_group(GroupType::Pad, lsn))),
         ("opening", hex(&empty_group(GroupType::Opening, lsn))),
+        ("closing", hex(&empty_group(GroupType::Closing, lsn))),
     ];
     let found: String = lines.map(|(name, bytes)| format!("{name} {bytes}\n")).concat();
     assert_eq!(found, GOLDEN, "the format changed: that needs a new version");

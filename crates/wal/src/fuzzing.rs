@@ -134,6 +134,7 @@ fn groups() -> Vec<Vec<u8>> {
         whole(GroupType::Records, &[(3, false, 1000)]),
         whole(GroupType::Pad, &[]),
         whole(GroupType::Opening, &[]),
+        whole(GroupType::Closing, &[]),
     ]
 }
 

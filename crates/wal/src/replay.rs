@@ -11,6 +11,9 @@
 //!    the commits behind `p`.
 //! 5. A second pass shows the records to the caller, right behind the first as far as they are known durable (`show`).
 //!
+//! A log whose chain ends with the mark of a close ([`crate::Wal::close`]) in the last epoch has nothing behind that
+//! mark, so no statements are looked for.
+//!
 //! A log that is known to have been closed ([`Options::clean_end`]) is not read, except for the place of its end. A
 //! group there from the epoch of that mark, or from a later one, says that the superblock is older than the log, as
 //! when its newer slot was lost. The log is then read as any other.
@@ -39,6 +42,9 @@ use crate::segment::{DIRECTORY, Found, Live, SegmentFile, discover};
 use crate::show::Shower;
 use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
 
+/// The reason why a closed log ends.
+pub(crate) const CLOSED: &str = "the log was closed";
+
 /// No log gives out more seqs than its count of bytes.
 const SEQ_MAX: u64 = LSN_MAX;
 
@@ -46,6 +52,8 @@ const SEQ_MAX: u64 = LSN_MAX;
 pub(crate) struct Recovered {
     pub(crate) geometry: Geometry,
     pub(crate) replayed: Replayed,
+    /// Whether nothing is behind the end of the log, because the log was closed there.
+    pub(crate) is_closed: bool,
     /// The seq to give out next.
     pub(crate) next_seq: u64,
     /// The segments that hold the accepted log, and the earlier ones that are kept.
@@ -70,11 +78,11 @@ pub(crate) fn recover<E: From<Error>>(
     let start = options.start;
     let first = geometry.number(start);
     let mut files = candidates(&found, first)?;
-    let (mut replayed, next_seq) = if let Some(end) = clean_end(store, geometry, options, &files)? {
+    let (mut replayed, is_closed, next_seq) = if let Some(end) = clean_end(store, geometry, options, &files)? {
         if !options.read_only {
             Epochs::of_headers(&found).check(store, options)?;
         }
-        (closed(store, geometry, end, &files)?, options.next_seq)
+        (closed(store, geometry, end, &files)?, true, options.next_seq)
     } else {
         let mut scanner = Scanner::new(store.psync(), geometry, options.database, &files);
         // Readers of the kept log need the first group of the segment too, so damage there is not passed over.
@@ -84,7 +92,7 @@ pub(crate) fn recover<E: From<Error>>(
         let mut shower = Shower::new(geometry, begin, start, floor, replayer);
         let is_long = files.values().map(|segment| segment.room()).sum::<u64>() > window_bytes(geometry) as u64;
         let with_thread = is_long && !store.psync().is_simulated();
-        let checker = Checker::new(scanner, begin);
+        let checker = Checker::new(scanner, begin, options.last_epoch());
         let (mut scanner, chain, statements) = checker.run(with_thread, &mut |checked| shower.take(checked))?;
         if !options.read_only {
             let mut epochs = Epochs::of_headers(&found);
@@ -99,7 +107,12 @@ pub(crate) fn recover<E: From<Error>>(
         if let Some(flaw) = scanner.read_again(store, &chain)? {
             return Err(damage(store, &scanner, chain.lsn, flaw).into());
         }
-        shower.finish(store, &mut scanner, &chain, durable)?
+        let (mut replayed, next_seq) = shower.finish(store, &mut scanner, &chain, durable)?;
+        let is_closed = chain.is_closed_in(options.last_epoch()) && replayed.end == chain.lsn;
+        if is_closed {
+            replayed.tail = CLOSED.into();
+        }
+        (replayed, is_closed, next_seq)
     };
     files.retain(|number, _| *number <= geometry.number(replayed.end));
     let next_seq = next_seq.max(options.next_seq).max(1);
@@ -108,7 +121,7 @@ pub(crate) fn recover<E: From<Error>>(
     }
     replayed.last_seq = next_seq - 1;
     let live = live(&found, &files, geometry, &replayed, options);
-    Ok(Recovered { geometry, next_seq, replayed, live, replayed_files: files, found })
+    Ok(Recovered { geometry, next_seq, replayed, is_closed, live, replayed_files: files, found })
 }
 
 /// Where the log ended when it was closed, unless a later opening has written behind that position.
@@ -123,8 +136,7 @@ fn clean_end(
     let mut header = Vec::new();
     read_range(store.psync(), &segment.file, offset, there.min(GROUP_HEADER), &mut header)?;
     // A tail that was dropped before the log was closed is of an earlier epoch.
-    let closed_in = options.epoch - u64::from(!options.read_only);
-    let group = GroupHeader::peek(&options.database, next, &header).filter(|group| group.epoch >= closed_in);
+    let group = GroupHeader::peek(&options.database, next, &header).filter(|group| group.epoch >= options.last_epoch());
     Ok(Some(end).filter(|_| group.is_none() || seeded::on(Bug::CleanMarkKept)))
 }
 
@@ -137,7 +149,7 @@ fn closed(
         let flaw = Flaw::new("segment", format!("segment {number}, in which the log ends"), "none");
         return Err(flaw.at(store.directory().join(DIRECTORY), 0));
     }
-    let tail = "the log was closed".into();
+    let tail = CLOSED.into();
     Ok(Replayed { end, durable: end, groups: 0, records: 0, bytes: 0, last_seq: 0, tail, closed: true })
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use psync::Psync;
 use space::FileStore;
 
-use crate::format::{ALIGNMENT, Flaw, GroupHeader, SEGMENT_HEADER, SegmentHeader, WholeGroup};
+use crate::format::{ALIGNMENT, Flaw, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, WholeGroup};
 use crate::geometry::Geometry;
 use crate::scan::{ChainEnd, Scanner, read_patiently};
 use crate::segment::{SegmentFile, open_all};
@@ -178,11 +178,14 @@ impl Salvage {
             if verdict == Verdict::Tail {
                 return Ok(());
             }
-            let begun = scanner.is_begun(end.lsn)?;
+            let begun = !end.is_closed() && scanner.is_begun(end.lsn)?;
             let mut next = None;
             scanner.whole_groups(end.lsn, &mut |group| {
                 let header = &group.header;
-                if header.follows(end.epoch, end.next_seq).is_ok() && self.believes(header) {
+                if header.kind != GroupType::Closing
+                    && header.follows(end.epoch, end.next_seq).is_ok()
+                    && self.believes(header)
+                {
                     next = Some((header.lsn, header.first_seq));
                 }
                 next.is_none()
@@ -195,7 +198,7 @@ impl Salvage {
             let hole = self.hole(&scanner, &end, next.map(|(_, seq)| seq));
             visit(if is_hole { Left::Hole(hole) } else { Left::Torn(hole) })?;
             let Some((lsn, _)) = next else { return Ok(()) };
-            end = ChainEnd { lsn, ..end };
+            end.lsn = lsn;
         }
     }
 

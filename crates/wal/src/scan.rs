@@ -20,10 +20,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use checksum::crc32c;
+use memchr::memmem::Finder;
 use psync::{BLOCK, Buffer, File, Psync, Request};
 use space::{FileStore, StreamKind};
 
-use crate::format::{ALIGNMENT, Flaw, GROUP_HEADER, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, WholeGroup};
+use crate::format::{
+    ALIGNMENT, Flaw, GROUP_HEADER, GROUP_MAGIC, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, WholeGroup,
+};
 use crate::geometry::Geometry;
 use crate::segment::SegmentFile;
 use crate::{Error, Lsn, Result};
@@ -38,7 +41,7 @@ const READS: usize = 4;
 const WINDOW_BYTES_MAX: usize = 512 << 10;
 
 /// Windows that others may still use while the next is read, as a rule.
-const WINDOWS_BEFORE: usize = 4;
+const WINDOWS_BEFORE: usize = 6;
 
 /// Windows in a segment of moderate length.
 const WINDOWS: usize = 8;
@@ -91,18 +94,38 @@ pub(crate) struct ChainEnd {
     pub(crate) durable: Lsn,
     /// Why no group is there; none when the visitor stopped.
     pub(crate) flaw: Option<Flaw>,
+    /// The epoch in which the log was closed there.
+    closed_in: Option<u64>,
 }
 
 impl ChainEnd {
     /// A chain end behind which any group can begin.
     pub(crate) const fn before(lsn: Lsn) -> Self {
-        Self { lsn, epoch: 0, next_seq: 0, durable: Lsn(0), flaw: None }
+        Self { lsn, epoch: 0, next_seq: 0, durable: Lsn(0), flaw: None, closed_in: None }
     }
 
     /// The group that begins there, if it checks and can follow; else the flaw is noted.
     fn admit<'g>(&mut self, group: std::result::Result<WholeGroup<'g>, Flaw>) -> Option<WholeGroup<'g>> {
         let group = group.and_then(|group| group.header.follows(self.epoch, self.next_seq).map(|()| group));
+        let group = group.and_then(|group| match group.header.kind {
+            GroupType::Closing => {
+                self.closed_in = Some(group.header.epoch);
+                self.durable = self.durable.max(group.header.durable);
+                Err(Flaw::new("group", "one of the log", "the mark of a close"))
+            }
+            _ => Ok(group),
+        });
         group.map_err(|flaw| self.flaw = Some(flaw)).ok()
+    }
+
+    /// Whether the log was once closed there.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.closed_in.is_some()
+    }
+
+    /// Whether the log was closed there in this epoch. If it is the last one, nothing is behind.
+    pub(crate) fn is_closed_in(&self, epoch: u64) -> bool {
+        self.closed_in == Some(epoch)
     }
 
     /// Moves the end behind a group that begins there.
@@ -111,6 +134,7 @@ impl ChainEnd {
         self.epoch = header.epoch;
         self.next_seq = next_seq;
         self.durable = self.durable.max(header.durable);
+        self.closed_in = None;
     }
 }
 
@@ -127,7 +151,9 @@ pub(crate) struct Statements {
 pub(crate) fn behind(geometry: Geometry, group: &GroupHeader) -> Lsn {
     match group.kind {
         GroupType::Pad => geometry.first(geometry.number(group.lsn) + 1),
-        GroupType::Records | GroupType::Opening => geometry.normal(Lsn(group.lsn.0 + u64::from(group.length))),
+        GroupType::Records | GroupType::Opening | GroupType::Closing => {
+            geometry.normal(Lsn(group.lsn.0 + u64::from(group.length)))
+        }
     }
 }
 
@@ -220,16 +246,19 @@ impl<'a> Scanner<'a> {
     /// Shows whole groups from `lsn` on, wherever they are, in their order, while `visit` returns true.
     pub(crate) fn whole_groups(&mut self, lsn: Lsn, visit: &mut dyn FnMut(&WholeGroup<'_>) -> bool) -> Result<()> {
         let geometry = self.geometry;
+        let magic = Finder::new(&GROUP_MAGIC);
         for (number, segment) in self.files.range(geometry.number(lsn)..) {
             let there = self.length(segment)?;
             let mut at = if *number == geometry.number(lsn) { geometry.offset(lsn) } else { SEGMENT_HEADER };
             while at + GROUP_HEADER <= there {
                 let position = |at: usize| Lsn(geometry.base(*number).0 + at as u64);
                 let bytes = self.bytes(position(at), GROUP_HEADER)?.unwrap_or_default();
-                let heads = (0..).step_by(ALIGNMENT).take_while(|skip| skip + GROUP_HEADER <= bytes.len());
-                let is_candidate = |skip: &usize| GroupHeader::is_candidate(position(at + skip), &bytes[*skip..]);
-                let Some(skip) = heads.clone().find(is_candidate) else {
-                    at += heads.count() * ALIGNMENT;
+                let is_candidate = |skip: &usize| {
+                    skip.is_multiple_of(ALIGNMENT) && GroupHeader::is_candidate(position(at + skip), &bytes[*skip..])
+                };
+                let Some(skip) = magic.find_iter(bytes).find(is_candidate) else {
+                    // Fewer bytes than a header may begin one.
+                    at += bytes.len().saturating_sub(GROUP_HEADER) / ALIGNMENT * ALIGNMENT + ALIGNMENT;
                     continue;
                 };
                 at += skip;
@@ -313,7 +342,9 @@ impl<'a> Scanner<'a> {
         };
         let head = read(at + GROUP_HEADER)?;
         let header = head.get(at..).and_then(|head| GroupHeader::peek(&self.database, lsn, head));
-        let Some(header) = header.filter(|header| header.follows(end.epoch, end.next_seq).is_ok()) else {
+        let is_next =
+            |header: &GroupHeader| header.kind != GroupType::Closing && header.follows(end.epoch, end.next_seq).is_ok();
+        let Some(header) = header.filter(is_next) else {
             return Ok(None);
         };
         let whole = read(at + header.length as usize)?;

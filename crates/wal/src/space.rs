@@ -256,10 +256,10 @@ impl Space {
         self.rest() >= GROUP_HEADER && self.has_room(GROUP_HEADER, Claim::Upkeep).is_ok()
     }
 
-    /// Appends the group without records that marks an opening of the log, or states its durable position.
-    pub(crate) fn push_opening(&mut self) {
+    /// Appends a group without records: the mark of an opening or a close of the log.
+    pub(crate) fn push_mark(&mut self, kind: GroupType) {
         let first_seq = self.next_seq;
-        self.batch().begin_group(GroupType::Opening, first_seq);
+        self.batch().begin_group(kind, first_seq);
         self.grow(GROUP_HEADER);
     }
 
@@ -272,7 +272,7 @@ impl Space {
         pool.enlist(self.number + 1, segment, self.next_seq);
         self.enter(Arc::clone(segment));
         self.claim = Claim::Upkeep;
-        self.push_opening();
+        self.push_mark(GroupType::Opening);
         true
     }
 

@@ -142,6 +142,11 @@ impl Options {
             creates: false,
         }
     }
+
+    /// The newest epoch in which the log can have been closed.
+    pub(crate) const fn last_epoch(&self) -> u64 {
+        self.epoch - !self.read_only as u64
+    }
 }
 
 /// The replayer's answer to a group.

@@ -24,7 +24,7 @@ use space::FileStore;
 use crate::array::Array;
 use crate::failure::Sticky;
 use crate::flush::{Flusher, Wish, Work};
-use crate::format::SegmentHeader;
+use crate::format::{GroupType, SegmentHeader};
 use crate::geometry::Geometry;
 use crate::replay::{Recovered, Replayer, recover};
 use crate::scan::Scanner;
@@ -178,25 +178,29 @@ impl Wal {
         log.flusher.flush_through(wish, &Committing { log, moved })
     }
 
-    /// States the durable position in the log, in a group that is written and not flushed. An opening that finds this
-    /// group knows that bytes missing before that position were damaged, and not lost by a crash. Does nothing where
-    /// the segment has no room for the group.
+    /// Closes the log: notes the end and the durable position, in a group that is written and not flushed. An opening
+    /// that finds this group need not look for more behind the end, and knows that bytes missing before the durable
+    /// position were damaged, and not lost by a crash. Does nothing where the segment has no room for the group.
+    ///
+    /// Later appends fail, because an opening would not find them.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
-    pub fn state_durable(&self) -> Result<()> {
+    pub fn close(&self) -> Result<()> {
         let log = self.log()?;
         log.failure.check()?;
         let has_room = {
             let mut space = log.space.lock();
             let has_room = space.has_room_for_mark();
             if has_room {
-                space.push_opening();
+                space.push_mark(GroupType::Closing);
                 log.note_end(&space);
             }
             has_room
         };
-        if has_room { log.write_through(log.end()).map(drop) } else { Ok(()) }
+        let written = if has_room { log.write_through(log.end()).map(drop) } else { Ok(()) };
+        log.failure.close();
+        written
     }
 
     /// All records below this position are written.
@@ -370,7 +374,7 @@ impl Log {
     fn open(
         store: &FileStore, options: &Options, companions: Arc<dyn Companions>, recovered: Recovered,
     ) -> Result<Self> {
-        let Recovered { geometry, replayed, next_seq, live, replayed_files, found } = recovered;
+        let Recovered { geometry, replayed, is_closed, next_seq, live, replayed_files, found } = recovered;
         let counters = Arc::new(Counters::default());
         if replayed.durable < replayed.end {
             settle(
@@ -426,13 +430,20 @@ impl Log {
             }
             return Ok(log);
         }
-        let opened = {
+        let opening = {
             let mut space = log.space.lock();
-            space.push_opening();
+            space.push_mark(GroupType::Opening);
             log.note_end(&space);
             space.end()
         };
-        log.flush_through(opened, &|| {})?;
+        // Nothing is behind the end of a closed log but what earlier openings dropped. A chain through a newer group of
+        // the segment leads to none of that, so this mark can wait for the first flush.
+        let can_wait = is_closed && end > geometry.first(number);
+        if can_wait {
+            log.write_through(opening).map(drop)?
+        } else {
+            log.flush_through(opening, &|| {})?
+        }
         Ok(log)
     }
 

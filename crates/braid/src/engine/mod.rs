@@ -261,8 +261,8 @@ impl Engine {
     }
 
     /// Ends a close: no write and no background work is under way any more. Where the newest image has everything, the
-    /// superblock notes that, so that the next opening need not read the log. Otherwise the log notes how far the log
-    /// is durable.
+    /// superblock notes that, so that the next opening need not read the log. Otherwise the log notes where the log
+    /// ends.
     pub(crate) fn mark_clean(&self) -> Result<()> {
         let _still = self.maintenance.lock();
         if self.health.check().is_err() {
@@ -271,7 +271,7 @@ impl Engine {
         self.flush_log()?;
         let waits = self.catalog.live().iter().any(|table| table.oldest_unapplied().is_some());
         if waits || !self.is_saved() {
-            return self.wal.state_durable().map_err(|error| self.log_error(error));
+            return self.wal.close().map_err(|error| self.log_error(error));
         }
         self.superblock.lock().mark_clean(self.wal.end())
     }

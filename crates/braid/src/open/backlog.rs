@@ -3,8 +3,8 @@
 //! 1. During replay, the operations of a table go to parts of its keys. The parts are cut where the rounds of the table
 //!    have cut them: at the steps of the commits that its structure has. So a later flush-end covers whole parts, or
 //!    most of one, and these operations go at once.
-//! 2. Then each part is put in order and becomes the queue of a section. A large part is first cut at fences of the
-//!    structure. Each thread takes one part after the other.
+//! 2. Then each part is put in order and becomes the queue of a section. A large part is first cut into about equal
+//!    ones at some of its keys, so opening reads no node. Each thread takes one part after the other.
 //!
 //! So an operation is moved about once, whatever the log holds, and applied operations take no more memory than the
 //! others.
@@ -16,9 +16,8 @@ use parking_lot::Mutex;
 use wal::Lsn;
 
 use crate::{
-    apply::round,
     engine::Engine,
-    opq::{Opq, Sections, Sequence, Sorting, cut_between},
+    opq::{Opq, Sections, Sequence, Sorting},
     tables::catalog::TableCore,
     words::applied::AppliedThrough,
 };
@@ -30,6 +29,8 @@ const WORTH_A_THREAD: usize = 10_000;
 const WORTH_A_LOOK: usize = 1_000;
 /// A part larger than so many rounds is cut. A section becomes that large before its turn comes.
 const ROUNDS_PER_PART: u64 = 3;
+/// Keys that are looked at for each part that a large one is cut into.
+const SAMPLES: usize = 64;
 
 /// The replayed operations of one table that its structure lacks, and some that the structure has.
 pub(crate) struct Backlog {
@@ -93,20 +94,19 @@ impl Backlog {
     /// Moves the operations that the structure of `table` lacks into its queues.
     pub(crate) fn settle(self, engine: &Engine, table: &TableCore) {
         let sorting = engine.options.sorting;
-        // Without operations, the first round cuts the sections, so that opening reads no node.
-        let fences = if self.len() == 0 { Vec::new() } else { round::fences(engine, &*table.tree.view()) };
-        let queues = self.queues(&fences, ROUNDS_PER_PART * engine.pressure.round_bytes(), sorting);
-        let sections = Sections::of(queues, sorting).recut(&[], &fences, engine.pressure.sections());
+        let queues = self.queues(ROUNDS_PER_PART * engine.pressure.round_bytes(), sorting);
+        // Adjacent sections without operations become one. The next rounds cut sections anew.
+        let sections = Sections::of(queues, sorting).recut(&[], &[], engine.pressure.sections());
         engine.note_growth(table, 0, sections.bytes(), false, engine.wal.end());
         table.replace_state(Arc::new(sections), None, table.tree.view());
     }
 
     /// The queues of the operations that the structure lacks, each with the key where it begins. A queue has at most
     /// about `most` bytes.
-    fn queues(self, fences: &[Vec<u8>], most: u64, sorting: Sorting) -> Vec<(Vec<u8>, Opq)> {
+    fn queues(self, most: u64, sorting: Sorting) -> Vec<(Vec<u8>, Opq)> {
         let threads = if self.len() < WORTH_A_THREAD { 1 } else { tally::processors() };
         let parts = self.parts.into_iter().enumerate().map(|(number, part)| (keys(&self.cut, number), part)).collect();
-        let queues = on_threads(threads, parts, |(keys, part)| part.queues(keys, &self.applied, fences, most, sorting));
+        let queues = on_threads(threads, parts, |(keys, part)| part.queues(keys, &self.applied, most, sorting));
         queues.into_iter().flatten().collect()
     }
 }
@@ -143,29 +143,39 @@ impl Part {
     }
 
     /// The queues of the operations of this part that the structure lacks, each with the key where it begins.
-    fn queues(
-        self, keys: Keys<'_>, applied: &AppliedThrough, fences: &[Vec<u8>], most: u64, sorting: Sorting,
-    ) -> Vec<(Vec<u8>, Opq)> {
+    fn queues(self, (low, _): Keys<'_>, applied: &AppliedThrough, most: u64, sorting: Sorting) -> Vec<(Vec<u8>, Opq)> {
         let operations = match self.has_applied() {
             Has::All => Sequence::default(),
             Has::Some => lacked(&self.operations, applied),
             Has::Nothing => self.operations,
         };
-        let (low, high) = keys;
         let count = usize::try_from(operations.bytes() as u64 / most).unwrap_or(usize::MAX) + 1;
-        let mut lows = vec![low];
-        lows.extend(cut_between(fences, low, high, count));
+        let mut lows = vec![low.to_vec()];
+        lows.extend(cuts(&operations, count).into_iter().filter(|cut| *cut > low).map(<[u8]>::to_vec));
         let cut = if lows.len() == 1 {
             vec![operations]
         } else {
             let mut cut: Vec<Sequence> = lows.iter().map(|_| Sequence::default()).collect();
             for (update, lsn) in operations.updates() {
-                cut[lows.partition_point(|low| *low <= update.key) - 1].append(&update, lsn);
+                cut[lows.partition_point(|low| low.as_slice() <= update.key) - 1].append(&update, lsn);
             }
             cut
         };
-        lows.into_iter().zip(cut).map(|(low, operations)| (low.to_vec(), Opq::of(operations, sorting))).collect()
+        lows.into_iter().zip(cut).map(|(low, operations)| (low, Opq::of(operations, sorting))).collect()
     }
+}
+
+/// Keys that cut operations into `count` parts, about equal by their number, in order. There are fewer where keys
+/// repeat.
+fn cuts(operations: &Sequence, count: usize) -> Vec<&[u8]> {
+    let step = (operations.len() / count.saturating_mul(SAMPLES)).max(1);
+    let mut sample: Vec<&[u8]> =
+        (0..operations.end()).step_by(step).map(|index| operations.update(index).key).collect();
+    sample.sort_unstable();
+    let count = count.min(sample.len());
+    let mut cuts: Vec<&[u8]> = (1..count).map(|part| sample[part * sample.len() / count]).collect();
+    cuts.dedup();
+    cuts
 }
 
 /// The operations that a structure lacks, if the structure has the commits of `applied`.
@@ -229,7 +239,6 @@ mod tests {
         fn what_is_left_is_what_the_structure_lacks(
             before in prop::collection::vec((any::<u8>(), any::<u8>()), 0..6),
             steps in prop::collection::vec(step(), 1..30),
-            fences in prop::collection::btree_set(any::<u8>(), 0..40),
             most in 1u64..200_000,
         ) {
             let mut applied = AppliedThrough::new(Seq(0));
@@ -258,8 +267,7 @@ mod tests {
                     }
                 }
             }
-            let fences: Vec<Vec<u8>> = fences.into_iter().map(|key| vec![key]).collect();
-            let queues = backlog.queues(&fences, most, Sorting::Always);
+            let queues = backlog.queues(most, Sorting::Always);
             prop_assert!(queues[0].0.is_empty() && queues.is_sorted_by(|(one, _), (other, _)| one < other));
             let sections = Sections::of(queues, Sorting::Always);
             let mut left = BTreeMap::new();

@@ -20,13 +20,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::Arc,
+    thread::Builder,
     time::Instant,
 };
 
 use doclog::{Content, DocImage, DocLog, DocPointer};
 use index::{Horizon, RangeTombstones, Seq, TableId, Time};
 use psync::Lock;
-use space::{AllocatorImage, FileStore, PAGE, PagedFile};
+use space::{CheckedImage, FileStore, PAGE, PagedFile};
 use wal::{Group, Lsn, Verdict};
 
 use crate::{
@@ -53,20 +54,23 @@ use crate::{
     },
 };
 
+/// A free list with fewer runs is in order before a thread is started for it.
+const WORTH_A_THREAD: u64 = 4096;
+
 /// The engine of a database whose superblock names an image.
 pub(crate) fn recover(
     path: &Path, options: &Options, store: FileStore, mut superblock: SuperblockFile, lock: Option<Lock>,
 ) -> Result<Engine> {
     let started = Instant::now();
-    let image = read_image(&store, &superblock)?;
-    let allocator = AllocatorImage::decode(&image.allocator)?;
-    let free: u64 = allocator.free.iter().chain(&allocator.holes).map(|extent| u64::from(extent.pages)).sum();
-    let data_bytes = allocator.total_pages.saturating_sub(free).saturating_mul(PAGE as u64);
+    let mut image = read_image(&store, &superblock)?;
+    let allocator = CheckedImage::new(std::mem::take(&mut image.allocator))?;
+    let stats = allocator.stats();
+    let (data_bytes, free_runs) = (stats.used_pages().saturating_mul(PAGE as u64), stats.free_runs);
     let clean_end = superblock.current().clean_end;
     if !options.read_only {
         superblock.begin_epoch()?;
     }
-    let open_pages = |store: &FileStore| PagedFile::open(store, DATA, &allocator);
+    let open_pages = |store: &FileStore| PagedFile::open(store, DATA, allocator);
     let files = Files::new(path, options, store, superblock, lock, data_bytes, open_pages)?;
     let catalog = Catalog::new(image.next_table);
     for table in &image.tables {
@@ -91,9 +95,17 @@ pub(crate) fn recover(
         backlogs: RefCell::default(),
         filling: RefCell::default(),
     };
-    let (wal, replayed) = files
-        .open_log(&log_options, &mut |group| replay.group(group))
-        .map_err(|failure: ReplayError| failure.into_error(path))?;
+    // The first flush-end needs the free list in order.
+    let prepares = clean_end.is_none() && free_runs > WORTH_A_THREAD;
+    let prepare = || files.pages.prepare();
+    let opened = std::thread::scope(|scope| {
+        if prepares {
+            // Without a thread, the first use does the same.
+            let _ = Builder::new().name("braid-pages".to_owned()).spawn_scoped(scope, prepare);
+        }
+        files.open_log(&log_options, &mut |group| replay.group(group))
+    });
+    let (wal, replayed) = opened.map_err(|failure: ReplayError| failure.into_error(path))?;
     replay.put_back(replay.filling.take());
     let (time, backlogs) = (replay.time.get(), replay.backlogs.into_inner());
     files.pages.release_all_retired();

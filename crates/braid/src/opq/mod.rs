@@ -31,5 +31,5 @@ mod sort;
 pub(crate) use arena::ARENA_BYTES_MAX;
 pub(crate) use frozen::Frozen;
 pub(crate) use queue::{Opq, Pass, Passed, Sorting, Step};
-pub(crate) use sections::{Sections, SectionsWalk, cut_between};
+pub(crate) use sections::{Sections, SectionsWalk};
 pub(crate) use sequence::Sequence;

@@ -188,14 +188,8 @@ impl Sections {
     }
 }
 
-/// Cuts the keys from `low` to below `high` into so many parts at some of the fences, and returns where each part but
-/// the first begins. There are fewer parts if there are too few fences.
-pub(crate) fn cut_between<'a>(
-    fences: &'a [Vec<u8>], low: &[u8], high: Option<&[u8]>, parts: usize,
-) -> impl Iterator<Item = &'a [u8]> {
-    cuts(between(fences, low, high), parts)
-}
-
+/// Cuts keys into so many parts at some of the fences among them, and returns where each part but the first begins.
+/// There are fewer parts if there are too few fences.
 fn cuts(fences: &[Vec<u8>], parts: usize) -> impl Iterator<Item = &[u8]> {
     let parts = parts.min(fences.len() + 1);
     (1..parts).map(move |part| fences[part * (fences.len() + 1) / parts - 1].as_slice())

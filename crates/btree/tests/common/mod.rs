@@ -166,7 +166,7 @@ impl Home {
     pub fn reopen(&mut self) {
         self.psync = self.disk.psync().with_pio_max(16);
         let store = FileStore::open(self.psync.clone(), Path::new("/db"), false).expect("a store");
-        self.pages = Arc::new(PagedFile::open(&store, "data", &self.checkpoint.0).expect("a file"));
+        self.pages = Arc::new(PagedFile::open(&store, "data", (&self.checkpoint.0).into()).expect("a file"));
         self.epoch += 1;
         let shared = Shared::new(Arc::clone(&self.pages), self.cache_bytes, self.epoch);
         self.shared = Arc::new(shared.with_longer_leaves(self.longer_leaves).with_loans_of(LOANS));
