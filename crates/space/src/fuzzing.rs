@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use crate::allocator::Allocator;
 use crate::format::{check_file_header, encode_file_header, seal};
-use crate::{AllocatorImage, Extent, PAGE, PageId};
+use crate::{AllocatorImage, CheckedImage, Extent, PAGE, PageId};
 
 /// A name, a function that takes bytes, and the encodings to begin with.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
@@ -26,6 +27,8 @@ fn free_list(bytes: &[u8]) {
     seal(&mut bytes);
     if let Ok(image) = AllocatorImage::decode(&bytes) {
         assert_eq!(image.encode(), bytes, "an image has one encoding");
+        let checked = CheckedImage::from(&image);
+        assert_eq!(checked.stats(), Allocator::new(Path::new("data"), &checked).stats());
     }
 }
 

@@ -1,7 +1,7 @@
 //! An allocator that is made when it is first used.
 //!
 //! A long free list takes longer to put in order than a database to open. A database that is only read never needs its
-//! free list, and one that writes needs it first in the background.
+//! free list, and one that writes needs it with its first round, or its first documents.
 
 use std::path::Path;
 

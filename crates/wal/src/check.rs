@@ -2,7 +2,8 @@
 //!
 //! 1. A [`Checker`] reads a window of a segment and follows the chain through that window. The checker hands on the
 //!    bytes and the places of the groups in them, so that next to nothing is read or checked twice.
-//! 2. Behind the end of the chain, the checker looks for statements about durability, unless the log was closed there.
+//! 2. Behind the end of the chain, the checker looks for statements about durability, unless the log was
+//!    closed there in the last epoch.
 //! 3. For a log of more than one window a separate thread runs the checker, so that the next window is checked while
 //!    one is shown. On a simulated disk the caller's thread does both, because there the order of requests is under
 //!    test.

@@ -102,6 +102,9 @@ pub enum Error {
         /// Most bytes a payload may have.
         max: u64,
     },
+    /// The log was closed ([`crate::Wal::close`]).
+    #[error("the log was closed; open it again to append")]
+    Closed,
     /// The log was opened read-only.
     #[error("the log is open read-only")]
     ReadOnly,

@@ -49,13 +49,6 @@ impl Sticky {
         Error::Failed(Arc::clone(failure))
     }
 
-    /// Ends the log without a failure of the device.
-    pub(crate) fn close(&self) {
-        let source = Arc::new(io::Error::other("the log was closed"));
-        let cause = psync::Error::Path { operation: "append", path: "wal".into(), source };
-        self.0.get_or_init(|| Arc::new(Failure { operation: "append", cause }));
-    }
-
     /// Runs `work`, for which other threads wait; a panic in `work` becomes the failure.
     pub(crate) fn guard<T>(&self, operation: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         // Half-done state that the panic left is not read again, because the log has failed.

@@ -22,6 +22,9 @@
 //! epoch, and makes that group durable before anything else. No chain passes from that group to a group of a smaller
 //! epoch. Until then, the log is as before.
 //!
+//! Two faults in a row are not noticed: a power cut takes the mark of an opening that was never flushed, and the
+//! superblock's slot of that opening rots. What may be behind the mark then was never flushed either.
+//!
 //! Invariants:
 //!
 //! - Nothing is written here.

@@ -279,6 +279,7 @@ impl Pool {
         match wanted {
             Wanted::Spares(spares) => self.make_spares(*spares),
             Wanted::Room(segment) => self.grow(segment, segment.room()),
+            Wanted::Opening => Err(Error::Closed),
         }
     }
 

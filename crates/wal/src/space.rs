@@ -50,6 +50,8 @@ pub(crate) enum Wanted {
     Spares(usize),
     /// A longer segment.
     Room(Arc<SegmentFile>),
+    /// A new opening, because the log was closed.
+    Opening,
 }
 
 /// A group within a batch.
@@ -224,6 +226,7 @@ pub(crate) struct Space {
     /// Bytes of the last batch that was taken: the probable need of the next one, allocated at once so that the batch
     /// does not grow under the lock.
     room: usize,
+    is_closed: bool,
 }
 
 impl Space {
@@ -233,7 +236,19 @@ impl Space {
         let number = geometry.number(end);
         // The first put checks whether the spares exist, if any are required.
         let claim = Claim::Upkeep;
-        Self { geometry, number, segment, claim, activate, end, next_seq, pieces: VecDeque::new(), pending: 0, room: 0 }
+        Self {
+            geometry,
+            number,
+            segment,
+            claim,
+            activate,
+            end,
+            next_seq,
+            pieces: VecDeque::new(),
+            pending: 0,
+            room: 0,
+            is_closed: false,
+        }
     }
 
     /// Position behind the last record.
@@ -251,9 +266,15 @@ impl Space {
         self.pending
     }
 
-    /// Whether the segment has room for a group without records.
-    pub(crate) fn has_room_for_mark(&self) -> bool {
-        self.rest() >= GROUP_HEADER && self.has_room(GROUP_HEADER, Claim::Upkeep).is_ok()
+    /// Ends the log for appends, with the mark of a close if there is room for one. Returns whether there is.
+    pub(crate) fn close(&mut self) -> bool {
+        let marks =
+            !self.is_closed && self.rest() >= GROUP_HEADER && self.has_room(GROUP_HEADER, Claim::Upkeep).is_ok();
+        if marks {
+            self.push_mark(GroupType::Closing);
+        }
+        self.is_closed = true;
+        marks
     }
 
     /// Appends a group without records: the mark of an opening or a close of the log.
@@ -266,7 +287,7 @@ impl Space {
     /// Ends the current segment and goes on in `segment`, with a group without records. Returns false, and does
     /// nothing, where the pad has no room.
     pub(crate) fn turn_over(&mut self, segment: &Arc<SegmentFile>, pool: &Pool) -> bool {
-        if self.has_room(GROUP_HEADER.min(self.rest()), Claim::Upkeep).is_err() {
+        if self.is_closed || self.has_room(GROUP_HEADER.min(self.rest()), Claim::Upkeep).is_err() {
             return false;
         }
         pool.enlist(self.number + 1, segment, self.next_seq);
@@ -314,6 +335,9 @@ impl Space {
 
     /// Finds so much space for this claim: in the segment in which the log ends, or in the next one.
     fn admit(&mut self, space: usize, claim: Claim, pool: &Pool) -> Result<(), Wanted> {
+        if self.is_closed {
+            return Err(Wanted::Opening);
+        }
         if space > self.rest() {
             // The pad still goes into this segment.
             self.has_room(GROUP_HEADER.min(self.rest()), claim)?;

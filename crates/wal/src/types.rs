@@ -93,7 +93,8 @@ pub struct Options {
     /// Size of a segment: a multiple of 4096 from 16 KiB to 1 GiB, the same for the life of the database.
     pub segment_bytes: u64,
     /// Number of this opening: larger than at any earlier opening, and durable before the log is opened. When
-    /// read-only, the newest epoch that is known; then only [`Options::clean_end`] is compared with it.
+    /// read-only, the newest epoch that is known; then only [`Options::clean_end`] and the mark of a close are compared
+    /// with it.
     pub epoch: u64,
     /// Identity of the database.
     pub database: [u8; 16],

@@ -182,7 +182,7 @@ impl Wal {
     /// that finds this group need not look for more behind the end, and knows that bytes missing before the durable
     /// position were damaged, and not lost by a crash. Does nothing where the segment has no room for the group.
     ///
-    /// Later appends fail, because an opening would not find them.
+    /// Later appends fail, because no opening would find them. [`Wal::end`] is behind the group from now on.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
@@ -191,16 +191,11 @@ impl Wal {
         log.failure.check()?;
         let has_room = {
             let mut space = log.space.lock();
-            let has_room = space.has_room_for_mark();
-            if has_room {
-                space.push_mark(GroupType::Closing);
-                log.note_end(&space);
-            }
+            let has_room = space.close();
+            log.note_end(&space);
             has_room
         };
-        let written = if has_room { log.write_through(log.end()).map(drop) } else { Ok(()) };
-        log.failure.close();
-        written
+        if has_room { log.write_through(log.end()).map(drop) } else { Ok(()) }
     }
 
     /// All records below this position are written.

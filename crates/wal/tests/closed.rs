@@ -119,7 +119,12 @@ fn an_opening_that_was_cut_off_changes_nothing() {
         for epoch in 2..5 {
             let (wal, _, found) = open(&store(&disk), &options(epoch)).expect("it opens");
             assert_eq!(found, records, "seed {seed}, epoch {epoch}");
+            // The mark of the close may be lost with the power. To a later opening there is a tail, or nothing.
+            if seed % 2 == 1 || epoch > 2 {
+                assert_eq!(wal.stats().flushes, u64::from(epoch > 2), "seed {seed}, epoch {epoch}");
+            }
             append(&wal, 1, &[9; 500]);
+            wal.write_through(wal.end()).expect("it is written");
             drop(wal);
             disk.restart();
             // A record that was never flushed may still be there.

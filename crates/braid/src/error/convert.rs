@@ -128,6 +128,7 @@ pub(crate) fn log_error(error: wal::Error, path: &Path) -> Error {
             Error::BatchTooLarge { bytes, limit: max, inline: btree::INLINE_BYTES_MAX }
         }
         wal::Error::ReadOnly => Error::ReadOnly,
+        wal::Error::Closed => Error::Closed,
         other @ wal::Error::InvalidOptions(_) => Error::Option { option: "log", problem: other.to_string() },
     }
 }

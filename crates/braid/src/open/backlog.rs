@@ -102,7 +102,7 @@ impl Backlog {
     }
 
     /// The queues of the operations that the structure lacks, each with the key where it begins. A queue has at most
-    /// about `most` bytes.
+    /// about `most` bytes where operations are about equally long.
     fn queues(self, most: u64, sorting: Sorting) -> Vec<(Vec<u8>, Opq)> {
         let threads = if self.len() < WORTH_A_THREAD { 1 } else { tally::processors() };
         let parts = self.parts.into_iter().enumerate().map(|(number, part)| (keys(&self.cut, number), part)).collect();

@@ -56,6 +56,8 @@ use crate::{
 
 /// A free list with fewer runs is in order before a thread is started for it.
 const WORTH_A_THREAD: u64 = 4096;
+/// A log of more bytes is long.
+const LONG_BYTES: u64 = 256 << 10;
 
 /// The engine of a database whose superblock names an image.
 pub(crate) fn recover(
@@ -95,15 +97,18 @@ pub(crate) fn recover(
         backlogs: RefCell::default(),
         filling: RefCell::default(),
     };
-    // The first flush-end needs the free list in order.
-    let prepares = clean_end.is_none() && free_runs > WORTH_A_THREAD;
+    let mut waits = free_runs > WORTH_A_THREAD;
     let prepare = || files.pages.prepare();
     let opened = std::thread::scope(|scope| {
-        if prepares {
-            // Without a thread, the first use does the same.
-            let _ = Builder::new().name("braid-pages".to_owned()).spawn_scoped(scope, prepare);
-        }
-        files.open_log(&log_options, &mut |group| replay.group(group))
+        files.open_log(&log_options, &mut |group| {
+            // A long log has flush-ends, which need the free list in order.
+            if waits && group.lsn.0 > image.log_start.0 + LONG_BYTES {
+                waits = false;
+                // Without a thread, the first use does the same.
+                let _ = Builder::new().name("braid-pages".to_owned()).spawn_scoped(scope, prepare);
+            }
+            replay.group(group)
+        })
     });
     let (wal, replayed) = opened.map_err(|failure: ReplayError| failure.into_error(path))?;
     replay.put_back(replay.filling.take());

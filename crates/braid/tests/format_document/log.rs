@@ -138,7 +138,7 @@ impl Reader<'_> {
         let seed = crc32c_append(crc32c_append(uuid, &lsn.to_le_bytes()), &1_u64.to_le_bytes());
         let content_crc = crc32c_append(seed, part(whole, group.length..whole.len(), "records")?).into();
         group.expect(&[("content crc", content_crc)])?;
-        ensure!((1..=3).contains(&group.number("type")?), "a group's type");
+        ensure!((1..=4).contains(&group.number("type")?), "a group's type");
         Ok((group, whole))
     }
 

@@ -89,6 +89,8 @@ struct Model {
     start: Lsn,
     floor: Lsn,
     epoch: u64,
+    /// Where the superblock says that the log was closed.
+    clean_end: Option<Lsn>,
     /// A fault was asked for in this life of the disk.
     faulty: bool,
 }
@@ -99,7 +101,8 @@ impl Model {
         let next_seq = 1 + before.map(|(record, _)| record.seq).max().unwrap_or(0);
         let flush_scheme = FlushScheme::ALL[usize::try_from(self.epoch).expect("small") % FlushScheme::ALL.len()];
         let (start, durable_floor, segment_bytes) = (self.start, self.floor, self.segment_bytes);
-        Options { start, durable_floor, next_seq, flush_scheme, segment_bytes, ..options(self.epoch) }
+        let clean_end = self.clean_end;
+        Options { start, durable_floor, clean_end, next_seq, flush_scheme, segment_bytes, ..options(self.epoch) }
     }
 
     /// The power goes and comes back.
@@ -233,6 +236,18 @@ fn some_end(random: &mut Random, wal: &Wal, model: &Model) -> Lsn {
     model.sent[random.index(model.sent.len())].1
 }
 
+/// Closes the log, with a mark in the log or in the superblock.
+fn close(random: &mut Random, opened: &Opened, model: &mut Model) -> Result<(), Error> {
+    let end = opened.wal.end();
+    opened.wal.flush_through(end)?;
+    model.promised = model.promised.max(end);
+    if random.chance(50) {
+        return opened.wal.close();
+    }
+    (model.start, model.floor, model.clean_end) = (end, end, Some(end));
+    Ok(())
+}
+
 /// Several lives of one log. An error says what was broken.
 pub(crate) fn run(seed: u64) -> Result<(), String> {
     let disk = SimDisk::new(seed);
@@ -247,6 +262,7 @@ pub(crate) fn run(seed: u64) -> Result<(), String> {
         floor: Lsn(0),
         // The lives of a log have all flush schemes in turn, a different one first.
         epoch: seed % 4,
+        clean_end: None,
         faulty: false,
     };
     for _ in 0..8 {
@@ -270,7 +286,10 @@ pub(crate) fn run(seed: u64) -> Result<(), String> {
 
 /// One life: opens, works, and dies by power or by kill.
 fn live(disk: &SimDisk, random: &mut Random, model: &mut Model) -> Result<(), String> {
-    let opened = match open(disk, model) {
+    let opening = open(disk, model);
+    // The opening has taken the mark from the superblock first.
+    model.clean_end = None;
+    let opened = match opening {
         Ok(opened) => opened,
         Err(_) if disk.is_crashed() => {
             model.restart(disk);
@@ -292,6 +311,13 @@ fn live(disk: &SimDisk, random: &mut Random, model: &mut Model) -> Result<(), St
             Err(Error::Full { .. }) if model.faulty => {}
             Err(_) if model.faulty => break,
             Err(error) => return Err(format!("a step failed: {error}")),
+        }
+    }
+    if !disk.is_crashed() && random.chance(40) {
+        match close(random, &opened, model) {
+            Ok(()) => {}
+            Err(_) if disk.is_crashed() || model.faulty => {}
+            Err(error) => return Err(format!("a close failed: {error}")),
         }
     }
     if disk.is_crashed() || random.chance(60) {
