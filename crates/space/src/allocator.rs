@@ -313,7 +313,7 @@ impl Allocator {
     /// Allocated → ahead.
     pub(crate) fn set_ahead(&mut self, extents: &[Extent]) {
         for extent in extents {
-            self.ahead.insert(extent.page.0..extent.end().0);
+            self.ahead.insert(range(extent));
         }
     }
 

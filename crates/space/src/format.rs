@@ -92,14 +92,6 @@ impl AllocatorImage {
         bytes[CRC].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
-
-    /// Decodes the image in `bytes`, all of which must belong to it.
-    ///
-    /// # Errors
-    /// As [`CheckedImage::new`].
-    pub fn decode(bytes: &[u8]) -> Result<Self> {
-        Ok(CheckedImage::new(bytes.to_vec())?.decode())
-    }
 }
 
 /// The bytes of an image that passed every check. A long free list is checked far faster than it is taken apart.
@@ -348,6 +340,10 @@ fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn decode(bytes: &[u8]) -> Result<AllocatorImage> {
+        Ok(CheckedImage::new(bytes.to_vec())?.decode())
+    }
+
     fn image() -> AllocatorImage {
         AllocatorImage {
             total_pages: 1000,
@@ -388,7 +384,7 @@ mod tests {
         );
         let bytes = image().encode();
         assert_eq!(hex(&bytes), golden.replace(' ', ""));
-        assert_eq!(AllocatorImage::decode(&bytes).expect("whole"), image());
+        assert_eq!(decode(&bytes).expect("whole"), image());
     }
 
     #[test]
@@ -396,7 +392,7 @@ mod tests {
         let bytes = image_with_holes().encode();
         assert_eq!((&bytes[8..12], &bytes[40..48]), (&[2, 0, 0, 0][..], &image().encode()[40..48]));
         assert_eq!(hex(&bytes[48..]), concat!("02", "1450", "ac02ac02"));
-        assert_eq!(AllocatorImage::decode(&bytes).expect("whole"), image_with_holes());
+        assert_eq!(decode(&bytes).expect("whole"), image_with_holes());
     }
 
     #[test]
@@ -416,10 +412,10 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            AllocatorImage::decode(&damaged).expect_err("damaged");
+            decode(&damaged).expect_err("damaged");
         }
         for length in 0..bytes.len() {
-            AllocatorImage::decode(&bytes[..length]).expect_err("cut");
+            decode(&bytes[..length]).expect_err("cut");
         }
         let page = encode_file_header();
         for bit in 0..page.len() * 8 {
@@ -443,20 +439,20 @@ mod tests {
             let mut bytes = image().encode()[..IMAGE_HEADER].to_vec();
             bytes[32] = 2;
             bytes.extend_from_slice(extents);
-            let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
+            let error = decode(&sealed(bytes)).expect_err("refused");
             assert!(matches!(error, Error::Corrupt { what: "free extent" | "end", .. }), "{error}");
         }
         // The version with holes, without a hole.
         let mut bytes = image().encode();
         bytes[8] = 2;
-        AllocatorImage::decode(&sealed(bytes.clone())).expect_err("refused");
+        decode(&sealed(bytes.clone())).expect_err("refused");
         bytes.push(0);
-        let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
+        let error = decode(&sealed(bytes)).expect_err("refused");
         assert!(matches!(error, Error::Corrupt { what: "holes", .. }), "{error}");
         // A count that would ask for more memory than the bytes can describe.
         let mut bytes = image().encode();
         bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
-        let error = AllocatorImage::decode(&sealed(bytes)).expect_err("refused");
+        let error = decode(&sealed(bytes)).expect_err("refused");
         assert!(matches!(error, Error::Corrupt { what: "counts", .. }), "{error}");
     }
 
@@ -490,7 +486,7 @@ mod tests {
     fn a_newer_version_is_named() {
         let mut bytes = image().encode();
         bytes[8] = 3;
-        let error = AllocatorImage::decode(&sealed(bytes)).expect_err("newer");
+        let error = decode(&sealed(bytes)).expect_err("newer");
         assert!(matches!(error, Error::NewerVersion { found: 3, known: 2, .. }), "{error}");
     }
 

@@ -17,17 +17,16 @@ pub const TARGETS: &[Target] =
 const LENGTH: std::ops::Range<usize> = 16..24;
 
 fn free_list(bytes: &[u8]) {
-    let _ = AllocatorImage::decode(bytes);
     let mut bytes = bytes.to_vec();
+    let _ = CheckedImage::new(bytes.clone());
     if bytes.len() < LENGTH.end {
         return;
     }
     let length = bytes.len() as u64;
     bytes[LENGTH].copy_from_slice(&length.to_le_bytes());
     seal(&mut bytes);
-    if let Ok(image) = AllocatorImage::decode(&bytes) {
-        assert_eq!(image.encode(), bytes, "an image has one encoding");
-        let checked = CheckedImage::from(&image);
+    if let Ok(checked) = CheckedImage::new(bytes.clone()) {
+        assert_eq!(checked.decode().encode(), bytes, "an image has one encoding");
         let made = Allocator::new(Path::new("data"), &checked).stats();
         // Neighbouring extents are one run.
         assert_eq!(Stats { free_runs: made.free_runs, ..checked.stats() }, made);

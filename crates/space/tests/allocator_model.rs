@@ -5,7 +5,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use psync::sim::SimDisk;
-use space::{AllocatorImage, Class, Error, Extent, FileStore, PAGE, PageId, PagedFile};
+use space::{AllocatorImage, CheckedImage, Class, Error, Extent, FileStore, PAGE, PageId, PagedFile};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -182,7 +182,7 @@ impl World {
                 self.retired = kept;
             }
             Step::Checkpoint => {
-                self.image = AllocatorImage::decode(&self.file.image().encode()).expect("whole");
+                self.image = CheckedImage::new(self.file.image().encode()).expect("whole").decode();
                 self.log.clear();
             }
             Step::Rest { gives_back } => {

@@ -19,11 +19,11 @@ use parking_lot::Mutex;
 use psync::Buffer;
 
 use crate::format::{GROUP_HEADER, GroupHeader, WholeGroup};
-use crate::scan::{ChainEnd, Scanner, Statements};
+use crate::scan::{ChainEnd, Scanner, Statements, WINDOWS_BEFORE};
 use crate::{Lsn, Result};
 
-/// Checked windows that may wait for the taker.
-const AHEAD: usize = 4;
+/// Checked windows that may wait for the taker, which has one more; the next one is read meanwhile.
+const AHEAD: usize = WINDOWS_BEFORE - 2;
 
 /// A window of a segment, as far as the chain leads through that window.
 pub(crate) struct Checked {

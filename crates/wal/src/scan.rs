@@ -41,7 +41,7 @@ const READS: usize = 4;
 const WINDOW_BYTES_MAX: usize = 512 << 10;
 
 /// Windows that others may still use while the next is read, as a rule.
-const WINDOWS_BEFORE: usize = 6;
+pub(crate) const WINDOWS_BEFORE: usize = 6;
 
 /// Windows in a segment of moderate length.
 const WINDOWS: usize = 8;

@@ -96,7 +96,7 @@ impl Backlog {
         let sorting = engine.options.sorting;
         let queues = self.queues(ROUNDS_PER_PART * engine.pressure.round_bytes(), sorting);
         // Adjacent sections without operations become one. The next rounds cut sections anew.
-        let sections = Sections::of(queues, sorting).recut(&[], &[], engine.pressure.sections());
+        let sections = Sections::of(queues, sorting).recut(&[], &[], 1);
         engine.note_growth(table, 0, sections.bytes(), false, engine.wal.end());
         table.replace_state(Arc::new(sections), None, table.tree.view());
     }
