@@ -28,8 +28,8 @@ use crate::commands::Command;
 /// Braid is an embedded key-value store for flash SSDs: ordered, durable, and fast because it hands the device its work
 /// in batches.
 ///
-/// A database is a directory. It holds tables; a table maps keys to values, in key order. Keys are 1 byte to 1 KiB,
-/// values up to 512 MiB, any bytes.
+/// A database is a directory. It holds tables; a table maps keys to values, in key order. Keys are 1 byte to 1 KiB (8
+/// KiB in `append` tables), values up to 512 MiB, any bytes.
 #[derive(Parser, Debug)]
 #[command(name = "braid", version, max_term_width = 100, after_help = after_help())]
 struct Cli {
@@ -57,9 +57,8 @@ Examples:
 
 `braid COMMAND --help` has more of them for each command.";
 
-/// Buffers and cached leaves are made by one thread and freed by another: with the C library's allocator the process
-/// then holds up to
-/// twice what is in use.
+/// One thread makes buffers and cached leaves, and another frees them. With the C library's allocator the process then
+/// holds up to twice what is in use.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -27,9 +27,9 @@ const HEADING: &str = "Database options";
 /// How to open a database.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Tuning {
-    /// Memory for the cache, the write buffer, open transactions and what scans read ahead, together; these last two
-    /// have a sixteenth each, and
-    /// the cost model divides the rest unless cache or write buffer is given
+    /// Memory in all. A sixteenth is for open transactions, a sixteenth for scans and batches, and an eighth is set
+    /// aside for losses of allocation. The cost model divides the rest into cache and write buffer, unless one of these
+    /// is given
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) memory: Option<u64>,
     /// Memory for the cache of pages, e.g. 64MiB or 1g [default: 256MiB]
@@ -39,12 +39,11 @@ pub(crate) struct Tuning {
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) write_buffer: Option<u64>,
     /// When a commit is done: `sync` on stable storage, `os` handed to the operating system (survives a killed process,
-    /// not a power cut),
-    /// `lazy:MS` in memory, on stable storage within that many milliseconds [default: sync]
+    /// not a power cut), `lazy:MS` in memory, where its flush begins within that many milliseconds [default: sync]
     #[arg(long, help_heading = HEADING, value_name = "sync|os|lazy:MS", value_parser = parse_durability)]
     pub(crate) durability: Option<Durability>,
-    /// Keep so much of the log for `braid changes`, at least, instead of only what recovery needs; it is for each
-    /// command that writes to say so [default: 0]
+    /// Keep at least so much of the log, for `braid changes` and incremental backups. Each command that writes needs
+    /// this option, because one without it gives the kept log up [default: 0]
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) retain_log: Option<u64>,
     /// How I/O is done: `io_uring`, `libaio`, `threads` or `sync` [default: the first of these that this system allows]
@@ -118,10 +117,10 @@ impl TableArgs {
 pub(crate) struct NewTableArgs {
     #[command(flatten)]
     of: TableArgs,
-    /// Structure of the table where it is created: btree or append [default: btree]
+    /// Structure of the table if it is created now: btree or append [default: btree]
     #[arg(long, value_name = "NAME", value_parser = parse_structure)]
     structure: Option<Structure>,
-    /// Compression of large values of the table where it is created: none, lz4 or zstd [default: none]
+    /// Compression of large values if the table is created now: none, lz4 or zstd [default: none]
     #[arg(long, value_name = "NAME", value_parser = parse_compression)]
     compression: Option<Compression>,
 }
@@ -167,7 +166,7 @@ pub(crate) fn parse_compression(text: &str) -> std::result::Result<Compression, 
 pub(crate) struct FormatArgs {
     /// How keys and values are written as text
     ///
-    /// Without this, arguments are taken as they are, and lines are escaped; `get` of one key into a file or a pipe
+    /// Without this, arguments are taken as they are, and lines are escaped. `get` of one key into a file or a pipe
     /// writes the bytes of the value.
     #[arg(long, short, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<Format>,

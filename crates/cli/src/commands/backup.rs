@@ -18,13 +18,12 @@ use crate::units::{bytes, count, seconds};
 
 /// Write a backup: everything, or what changed since the one before
 ///
-/// DEST is a directory of backups, which is created where it is missing and gets one file more, or `-` for a stream on
-/// standard output. A file is there when it is
-/// whole and durable; Ctrl-C leaves nothing. `braid restore` makes a database of it.
+/// DEST is a directory of backups, which gets one file more, or `-` for a stream on standard output. A missing
+/// directory is created. A file has its name only when it is whole and durable; Ctrl-C leaves nothing. `braid restore`
+/// makes a database of it.
 ///
-/// Nobody may have the database open for writing meanwhile: one process opens a database at a time. A program backs its
-/// own database up while it is in use
-/// with `Database::backup`.
+/// No process may have the database open for writing meanwhile; any number may read it. A program backs up its own
+/// database with `Database::backup`, while it is in use.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +34,7 @@ Examples:
   braid backup my.db - --since POINT >> my.chain    POINT: the last one's
   braid restore backups again.db                    the newest of all that
 
-An incremental backup comes out of the log, which has to be kept back to the
+An incremental backup comes from the log, which has to reach back to the
 backup before: give --retain-log each time the database is written to.")]
 pub(crate) struct Backup {
     #[command(flatten)]
@@ -46,10 +45,10 @@ pub(crate) struct Backup {
     /// Only what changed since the newest backup in DEST
     #[arg(long)]
     incremental: bool,
-    /// With --incremental: everything, where there is no backup that can be continued
+    /// With --incremental: everything, where no backup can be continued
     #[arg(long, requires = "incremental")]
     or_full: bool,
-    /// To standard output: only what changed since a backup that said this of itself
+    /// To standard output: only what changed since the backup that printed this point
     #[arg(long, value_name = "POINT", conflicts_with = "incremental")]
     since: Option<BackupPoint>,
 }

@@ -20,9 +20,8 @@ use crate::units::{bytes, count, microseconds, number, parse_count, parse_size, 
 
 /// Measure workloads, beside the device's own limits in the same minute
 ///
-/// Every workload prints its rate, the latency of its calls, what it read and wrote, and what the device can do on the
-/// same file system with no database on the
-/// path, measured in the same run.
+/// Every workload prints its rate, the latency of its calls, and what it read and wrote. Beside these stands what the
+/// device can do on the same file system with no database on the path, measured in the same run.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Workloads, and the device's limit that each is held against:
@@ -47,7 +46,8 @@ Workloads, and the device's limit that each is held against:
   ycsb-a … ycsb-f  the core workloads of YCSB    random read, depth --threads
 
   Several share one database and run in the order given. Fills replace the
-  table `bench` of the database, ycsb-load `usertable`, and no other.
+  table `bench` of the database, ycsb-load `usertable`, queue `queue`. No
+  other table is touched.
 
 Examples:
   braid bench fillrandom,readrandom,multireadrandom
@@ -63,10 +63,11 @@ Examples:
 How it measures:
   Reads, commits and ycsb-a to ycsb-f run for --duration, cut into --pairs
   slices. The limit is measured before each slice, at the I/O size of the
-  workload, and the figures are medians over the pairs. One slice before
-  them, of --warm-up at reads and ycsb-a to ycsb-f, is not counted:
-  it brings the inner pages in. --cold empties the cache of the database and
-  that of the operating system before that; from then on the cache holds the
+  workload. Rates and shares are medians over the pairs; latencies and bytes
+  are those of all slices. Before the first pair, reads and ycsb-a to ycsb-f
+  run for --warm-up, which is not counted and brings the inner pages in;
+  `commit` has no warm-up. --cold empties the cache of the database and that
+  of the operating system before all this. From then on the cache holds the
   share of the data that fits it.
 
   Fills and overwrites run for --num records, with durability `os` unless
@@ -74,20 +75,20 @@ How it measures:
   all that is queued. The limit is measured before and after.
 
   `readwhilewriting` reads while another thread queues puts and has them
-  applied, in turns. Its latencies are those of the gets during which puts
-  were applied, for a moment at least; their p99 is compared with that of a
-  slice without writes in the same pair.
+  applied, in turns. Its latencies are those of gets during which puts were
+  applied, if only for a moment. Their p99 is compared with that of a slice
+  without writes in the same pair.
 
-  `seekrandomwhilewriting` seeks while another thread puts records anew and
-  deletes keys beside them, 20,000 operations a second, and while nobody
-  writes.
+  `seekrandomwhilewriting` seeks in turn while nobody writes, and while
+  another thread puts records anew and deletes keys beside them, 20,000
+  operations a second.
 
   `queue` runs --num jobs through a table `queue` of its own, each in three
   commits, with durability `sync`. Its report has the jobs of each second.
 
   A scan is held against random reads of the size of its requests, with as
-  many in flight as it asks for ahead: PioMax leaves, those side by side on
-  the device in one request. What is cached is held against sequential reads.
+  many in flight as it asks for ahead: PioMax leaves, with neighbours on the
+  device in one request. A cached scan is held against sequential reads.
 
   Every value read is checked.
 
@@ -100,21 +101,23 @@ How it measures:
   so an update of one field reads the record, changes it and puts it, as
   YCSB's binding for RocksDB does; a read-modify-write reads it once more
   before. Neither is a transaction, so of two at once the later put wins. Each
-  field says which write it is of: what is torn, foreign or put together from
-  two writes is found, and so is a record that is not there.
-  With durability `os` unless --durability says otherwise. What a slice
-  queues is applied in its time, so the rate has paid for its writes.
-  With --target, operations have due times, and their latency counts from
-  there also when another one made them late (no coordinated omission); the
-  time from their beginning stands beside. The number of operations of each
-  kind follows from --seed where --operations is given.
+  field names the write that it is from. So a torn, foreign or missing record
+  is found, and one with fields of two writes.
+  Durability is `os` unless --durability says otherwise. A slice's time
+  includes applying all that it queued.
+  With --target, each operation has a due time. Its latency counts from then,
+  also when another operation made it late (no coordinated omission); the
+  latency from its beginning stands beside. With --operations, the number of
+  operations of each kind follows from --seed.
 
   The device share is rate / limit. A cache can bring it over 100%; the share
   of `reads` leaves out what caches served. Commits of several threads share
   a flush, and a batch holds several records, so theirs can be over 100% too.
 
-  Bytes read and written are those that this process made the device move
-  (/proc/self/io). Write amplification is bytes written / bytes put.")]
+  Bytes read are those that this process made the device read
+  (/proc/self/io). Bytes written are those of the block device, for all
+  processes, once the page cache is written. Write amplification is
+  bytes written / bytes put.")]
 pub(crate) struct Bench {
     /// Workloads to run, separated by commas
     #[arg(value_name = "WORKLOAD", value_delimiter = ',', required = true)]
@@ -122,7 +125,7 @@ pub(crate) struct Bench {
     /// Database to use, created where it is not there, and kept [default: a temporary one, removed at the end]
     #[arg(long, value_name = "DIR")]
     db: Option<PathBuf>,
-    /// Records, e.g. 20m [default: as many as the database has, or 1m]; of a larger database ycsb-a, -b, -c and -f ask
+    /// Records, e.g. 20m [default: as many as the database has, or 1m]; in a larger database ycsb-a, -b, -c and -f ask
     /// for the first so many
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     num: Option<u64>,
@@ -150,8 +153,7 @@ pub(crate) struct Bench {
     /// How long reads and ycsb-a to ycsb-f run before anything counts [default: as long as a slice, 1s at most]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     warm_up: Option<Duration>,
-    /// Directory for a plot (SVG) of the operations of each second, of each workload that is one run: fills, overwrites
-    /// and queue
+    /// Directory for plots (SVG) of the operations of each second, of fills, overwrites and queue
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
     /// Structure of the table that a fill creates
@@ -160,17 +162,17 @@ pub(crate) struct Bench {
     /// Compression of large values of the table that a fill creates: none, lz4 or zstd
     #[arg(long, value_name = "NAME", value_parser = parse_compression, default_value_t = Compression::None)]
     compression: Compression,
-    /// Share of a value that is zeros, from 0 to 1; the rest does not compress. It has to be the same for fills and for
-    /// what reads, and YCSB has none
+    /// Share of a value that is zeros, from 0 to 1; the rest does not compress. Workloads that read need the share of
+    /// the fill. Not for YCSB
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0")]
     compressible: f64,
     /// Pages of a leaf of the table that a fill creates: 1 to 256 [default: chosen by the cost model]
     #[arg(long, value_name = "COUNT")]
     leaf_pages: Option<u32>,
-    /// Share of puts that the cost model is to choose the leaves for, from 0 to 1
+    /// Share of puts for which the cost model chooses the leaves, from 0 to 1
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.5")]
     insert_share: f64,
-    /// Where the random numbers start
+    /// Seed of the random numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

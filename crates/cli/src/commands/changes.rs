@@ -13,13 +13,15 @@ use crate::units::parse_count;
 
 /// Print what was committed, in order, a JSON object a line
 ///
-/// Each line has a `seq` and one of `operations`, `created`, `dropped`, `loaded`. An operation has `put` or `delete`,
-/// the name of its table, with `id`, and `key`
-/// and `value`, or `key_hex` and `value_hex` where the bytes are not UTF-8; `expires_ms` where the value expires, in
-/// milliseconds since 1970. To go on later, give the last seq that was printed.
+/// Each line has a `seq` and one of `operations`, `created`, `dropped`, `loaded` and `rolled_back`. To go on later,
+/// give the last seq that was printed.
 ///
-/// It goes back as far as the log is kept: what recovery needs, or what --retain-log said each time the database was
-/// opened for writing.
+/// An operation has `put`, `delete` or `delete_range` with the name of its table, and the table's `id`. A range has the
+/// keys `from` and, unless it has no end, `to`; others have `key`. A put has `value`, and `expires_ms` (since 1970)
+/// where the value expires. Bytes that are not UTF-8 are in hex, in a field whose name ends in `_hex`.
+///
+/// The log goes back as far as recovery needs, or as far as --retain-log said each time the database was opened for
+/// writing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

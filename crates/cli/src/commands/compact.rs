@@ -17,12 +17,12 @@ use crate::units::{bytes, count, percent, seconds};
 
 /// Rebuild tables in key order: packed pages that lie next to each other
 ///
-/// Scans of a table that was filled in random order become sequential, and what was deleted or replaced leaves no
-/// trace. Values that are documents are read in large
-/// batches and written in key order to new segments, which takes the space of all that live until the old segments go.
-/// Leaves get the size that suits what the table was
-/// used for since the database was opened, or for `--insert-share`; without either they keep it. Ctrl-C stops safely at
-/// any time: what was compacted until then stays so.
+/// Scans of a table that was filled in random order become sequential, and deleted and replaced records give their
+/// space back. Large values (documents) are read in large batches and written in key order to new segments. Until the
+/// old segments go, that takes the space of all live documents once more.
+///
+/// Leaves keep their size, unless --insert-share says what the tables are used for. No other process may have the
+/// database open meanwhile. Ctrl-C stops safely at any time: what was compacted until then stays so.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +38,7 @@ pub(crate) struct Compact {
     /// Table to compact [default: all]
     #[arg(long, short, value_name = "NAME")]
     table: Option<String>,
-    /// Documents that are in flight at a time, 1 to 1024 [default: what suits the device]
+    /// Documents in flight at a time, 1 to 1024 [default: what suits the device]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=braid::SUBMISSION_BATCH_MAX as i64))]
     submission_batch: Option<u16>,
     /// Read documents in the order of their keys, not of their places
@@ -47,10 +47,10 @@ pub(crate) struct Compact {
     /// Read documents through the page cache
     #[arg(long)]
     buffered: bool,
-    /// Choose leaves anew, for tables of whose operations this share are puts or deletes, from 0 to 1
+    /// Choose leaf sizes anew, for tables where this share of the operations are puts or deletes, from 0 to 1
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     insert_share: Option<f64>,
-    /// Share of their lookups that come in batches, from 0 to 1
+    /// Share of the lookups in these tables that come in batches, from 0 to 1
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0", requires = "insert_share")]
     batched_share: f64,
 }

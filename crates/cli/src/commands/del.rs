@@ -13,9 +13,8 @@ use crate::output::Output;
 
 /// Delete keys, or all keys of a range
 ///
-/// All of them in one commit: after a crash either all are gone or none. A key that is not there is no error; the
-/// output says how many were. A range costs
-/// the same however many keys are in it, and they are not counted.
+/// All of them in one commit: after a crash either all are gone or none. A missing key is no error; the output says how
+/// many were missing. A range costs the same however many keys are in it, and they are not counted.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -19,15 +19,16 @@ use crate::units::{bytes, microseconds, number, parse_count, parse_size};
 /// Measure the device under a directory, and show what follows from it
 ///
 /// Takes some seconds: reads, writes and flushes of a small scratch file, past the page cache, in turn and five times
-/// over. The figures are the terms of the cost model of the
-/// PIO B-tree (Roh et al., PVLDB 5(4), 2011, section 3.5), which chooses the leaf size of a table when it is created or
-/// compacted. A database goes by an ordinary NVMe drive,
-/// unless it is told otherwise; with `--save` it goes by what was measured from its next opening on. Without, this
-/// changes nothing.
+/// over. Durable writes are measured through the page cache too. The figures are the terms of the cost model of the PIO
+/// B-tree (Roh et al., PVLDB 5(4), 2011, section 3.5), which chooses the leaf size of a table when it is created or
+/// compacted.
 ///
-/// A database also learns from its own requests, while it is used. With `--learned` nothing is measured: what a
-/// database learned is shown beside what it goes by, with the leaves that
-/// would follow. It never goes by that unless it is told to, by `--save --learned`.
+/// A database goes by an ordinary NVMe drive, unless it is told otherwise. With `--save` it goes by what was measured,
+/// from its next opening on. Without `--save` this changes nothing.
+///
+/// A database also learns from its own requests, while it is used. With `--learned` nothing is measured: what the
+/// database learned is shown beside what it goes by, with the leaves that would follow. It goes by that only after
+/// `--save --learned`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +43,7 @@ Examples:
   braid device --explain --memory 1g            with memory to be divided
   braid device --json | jq .depth_ratio         for programs")]
 pub(crate) struct Device {
-    /// Directory on the device; must be writable. With `--save` or `--learned` a database
+    /// Directory on the device, which must be writable; with `--save` or `--learned`, a database
     #[arg(value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// How I/O is done: `io_uring`, `libaio`, `threads` or `sync` [default: the first of these that this system allows]
@@ -69,14 +70,14 @@ pub(crate) struct Device {
     /// Memory for both, for the model to divide
     #[arg(long, value_name = "SIZE", value_parser = parse_size, conflicts_with_all = ["cache", "write_buffer"])]
     memory: Option<u64>,
-    /// Keep the profile in the database for it to go by: leaves of tables that are created or compacted, requests in
-    /// flight
+    /// Keep the profile in the database for it to go by: leaf sizes of tables that are created or compacted, the
+    /// division of memory, and requests in flight
     #[arg(long)]
     save: bool,
     /// Measure nothing: show what the database learned from its own requests. With `--save`, have it go by that
     #[arg(long)]
     learned: bool,
-    /// Show every term of the cost model for each leaf size, and why what was chosen was
+    /// Show every term of the cost model for each leaf size, and the reason for the choice
     #[arg(long)]
     explain: bool,
 }

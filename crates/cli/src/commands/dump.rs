@@ -24,11 +24,12 @@ const VERSION: u32 = 1;
 
 /// Print tables as JSON, an object a line, for other programs
 ///
-/// The first line has `braid_dump`; a line with `table`, `structure` and, where it has one, `compression` begins a
-/// table, whose records follow in key order with `key` and `value`, or `key_hex` and
-/// `value_hex` where the bytes are not UTF-8, and `expires_ms` where the value expires; the last line has `end` with
-/// counts, so that a dump that was cut off is noticed. `braid restore` makes a
-/// database of it, `braid load --jsonl` takes its records. A backup is smaller and faster.
+/// The first line has `braid_dump`. A line with `table`, `structure` and, where it has one, `compression` begins a
+/// table. Its records follow in key order, as `braid scan --json` prints them. The last line has `end` with counts, so
+/// that a dump that was cut off is noticed.
+///
+/// `braid restore` makes a database of a dump. `braid load --jsonl` takes only the lines of records, and refuses the
+/// others. A backup is smaller and faster.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

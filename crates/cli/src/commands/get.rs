@@ -15,9 +15,8 @@ use crate::output::Output;
 /// Print the value of a key, or of several
 ///
 /// One key: the value alone, escaped with a line break on a terminal, exactly its bytes into a file or a pipe. Several
-/// keys are read in one batch, and
-/// each found one is a line: key, tab, value. --json says too when a value expires, as `expires_ms` since 1970. Exit
-/// code 3 when a key is not there.
+/// keys are read in one batch, and each key that is found is a line: key, tab, value. With --json, `expires_ms` (since
+/// 1970) says when a value expires. The exit code is 3 when a key is not there.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

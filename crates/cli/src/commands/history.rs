@@ -10,13 +10,14 @@ use crate::open::{DatabaseArgs, Mode, TableArgs};
 use crate::output::{Output, table};
 use crate::units::{bytes, count, seconds};
 
-/// List the states of a table that can be opened, or gone back to
+/// List the retained states of a table
 ///
-/// A table with structure `append` retains so many of its states as --keep says: each checkpoint makes one, if there is
-/// a change, and the oldest goes. `braid get`
-/// and `braid scan` read one with --at, `braid rollback` goes back to one. Each has the number of its commit header,
-/// the last commit in it (seq), and about how many keys. With
-/// --json each is an object: `number`, `seq`, `time_ms` since 1970, `keys` and `bytes`.
+/// A table with structure `append` retains as many of its states as --keep says. Each checkpoint makes one if the table
+/// has changed; beyond that number the oldest goes. `braid get` and `braid scan` read a state with --at, and `braid
+/// rollback` goes back to one.
+///
+/// A state has the number of its commit header, the seq of its last commit, and about how many keys. With --json each
+/// is an object: `number`, `seq`, `time_ms` since 1970, `keys` and `bytes`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -27,7 +28,7 @@ Examples:
 pub(crate) struct History {
     #[command(flatten)]
     database: DatabaseArgs,
-    /// Retain so many states from now on; the one of now is made at once
+    /// Retain so many states from now on, the present one at once
     #[arg(long, value_name = "COUNT")]
     keep: Option<u32>,
     #[command(flatten)]

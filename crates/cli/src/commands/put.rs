@@ -15,9 +15,8 @@ use crate::units::parse_time;
 
 /// Store a value under a key
 ///
-/// Replaces the value that the key had. Creates the database and the table where they are not there. When it returns,
-/// the value is on stable storage,
-/// unless --durability says otherwise.
+/// Replaces the value that the key had. Creates a missing database or table. When it returns, the value is on stable
+/// storage, unless --durability says otherwise.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -31,7 +30,7 @@ Examples:
 pub(crate) struct Put {
     #[command(flatten)]
     database: DatabaseArgs,
-    /// Key, 1 byte to 1 KiB; to 8 KiB in `append` tables
+    /// Key, 1 byte to 1 KiB (8 KiB in `append` tables)
     #[arg(value_name = "KEY")]
     key: OsString,
     /// Value, up to 512 MiB
@@ -40,7 +39,7 @@ pub(crate) struct Put {
     /// Take the value from a file, byte for byte; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// The value expires after this, for example 500ms, 30s, 10m, 12h or 7d
+    /// Time after which the value expires, for example 500ms, 30s, 10m, 12h or 7d
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     ttl: Option<Duration>,
     #[command(flatten)]

@@ -22,11 +22,10 @@ at the next safe place; the report then has the figures that were finished. A
 second Ctrl-C, or kill -9, ends it at once and leaves a directory `reproduce-*`
 in --dir, which may be removed.";
 
-/// Make the experiments of a paper again on this machine
+/// Repeat the experiments of a paper on this machine
 ///
 /// Measures the figures of a paper that Braid is built on, against what the paper compares with, beside the device's
-/// own limits, and writes a
-/// report: `report.md`, `results.json`, and a CSV and an SVG file for each figure.
+/// own limits. Writes a report: `report.md`, `results.json`, and a CSV and an SVG file for each figure.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -144,7 +143,7 @@ struct Options {
     /// Hardly any data: seconds, to see that everything works
     #[arg(long, hide = true, conflicts_with_all = ["quick", "full"])]
     tiny: bool,
-    /// Directory for the results; created where it is not there, and files of an earlier run in it are replaced
+    /// Directory for the results; created if it is missing, and files of an earlier run in it are replaced
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Directory for the data, on the device to be measured [default: `data` below --out]

@@ -17,12 +17,11 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::units::{bytes, count, seconds};
 
-/// Make a new database of backups or of a dump
+/// Make a new database from backups or from a dump
 ///
-/// SRC is a directory of backups, of which the newest chain is taken: the last full one and the incremental ones behind
-/// it; or a file of backups or of a dump; or
-/// `-` for either on standard input. Everything is checked. DB has to be new or empty, and is there when it is whole:
-/// Ctrl-C leaves nothing.
+/// SRC is a directory of backups, a file of backups, a file of a dump, or `-` for either kind of file on standard
+/// input. From a directory the newest chain is taken: the last full backup and the incremental ones behind it.
+/// Everything is checked. DB has to be new or empty, and is there only when it is whole: Ctrl-C leaves nothing.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -9,12 +9,11 @@ use crate::open::{DatabaseArgs, Mode, TableArgs};
 use crate::output::Output;
 use crate::units::count;
 
-/// Go back to a state of a table that is retained
+/// Take a table back to a retained state
 ///
-/// The table has exactly what it had then, but for what has expired since. What there was before is retained too, so
-/// that a rollback can be undone by another one. With
-/// --json the answer is an object: `to`, `seq` of the rollback, `keys`, and `before`, the seq of the state that there
-/// was.
+/// The table has exactly what it had then, except what has expired since. Its state before that is retained too, so
+/// another rollback can undo this one. With --json the answer is an object: `to`, the `seq` of the rollback, `keys`,
+/// and `before`, the seq of the state that there was.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

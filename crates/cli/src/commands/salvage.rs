@@ -14,13 +14,13 @@ use crate::output::Output;
 use crate::progress::Progress;
 use crate::units::{count, seconds};
 
-/// Copy all that checks of a damaged database into a new one, and say what is gone
+/// Copy everything intact of a damaged database into a new one, and say what is lost
 ///
-/// Nothing is written to the damaged database, and no process may have it open for writing. Keys in a range that is
-/// told as lost may be missing, have an older
-/// value than they should, or have been deleted; so may those that a lost commit changed. All others are as they were.
-/// When something is lost
-/// the exit code is 5, and the new database is complete as far as it goes.
+/// The damaged database is only read, and no process may have it open for writing. Keys in a range that is told as lost
+/// may be missing, have an older value than they should, or be deleted keys that are back. So may keys that a lost
+/// commit changed. A key whose document is lost is missing. All others are as they were.
+///
+/// When something is lost the exit code is 5, and the new database is complete as far as it goes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
 pub(crate) struct Salvage {
     #[command(flatten)]
     database: DatabaseArgs,
-    /// Directory of the new database, which must not exist or be empty
+    /// Directory of the new database, which must be missing or empty
     #[arg(value_name = "NEW")]
     to: PathBuf,
 }

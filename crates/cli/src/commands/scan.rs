@@ -17,11 +17,10 @@ use crate::units::parse_count;
 
 /// Print records in key order
 ///
-/// Each is a line: key, tab, value, escaped so that one record is one line; `braid load --tsv` reads the same format.
-/// With --json each line is an object
-/// with `key` and `value`, or `key_hex` and `value_hex` where the bytes are not UTF-8, and `expires_ms` where the value
-/// expires, in milliseconds since 1970;
-/// `braid load --jsonl` reads that.
+/// Each is a line: key, tab, value, escaped so that one record is one line. `braid load --tsv` reads the same format.
+///
+/// With --json each line is an object with `key` and `value`, or `key_hex` and `value_hex` where the bytes are not
+/// UTF-8. Where the value expires it has `expires_ms`, in milliseconds since 1970. `braid load --jsonl` reads that.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -40,7 +39,7 @@ pub(crate) struct Scan {
     /// First key, included
     #[arg(long, value_name = "KEY")]
     from: Option<OsString>,
-    /// Last key, not included
+    /// Key to stop before
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
     /// Only keys that begin with this

@@ -10,8 +10,7 @@ use crate::units::{bytes, count};
 /// List the tables of a database
 ///
 /// Entries are versions of keys in the table's structure: a key that was overwritten or deleted counts until its leaf
-/// is next rewritten. Waiting
-/// are operations that are committed and not yet in the structure.
+/// is next rewritten. Waiting operations are committed, and not yet in the structure.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

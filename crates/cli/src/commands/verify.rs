@@ -13,11 +13,9 @@ use crate::units::{bytes, count, percent, seconds};
 
 /// Check every page, record, checksum and document of a database
 ///
-/// Reads all of it, the superblock, the newest checkpoint and the log too, and changes nothing. Pages have to be used
-/// once or free, and documents
-/// to be counted as they are used. Each finding is a line that names the file and the place; with findings the exit
-/// code is 5, and what is not
-/// affected by them stays readable.
+/// Reads everything, the superblock, the newest checkpoint and the log too, and changes nothing. Each page has to be
+/// used once or free, and the counts of document bytes have to match the documents in use. A finding is a line that
+/// names the file and the place. With findings the exit code is 5; what they do not affect stays readable.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -21,8 +21,7 @@ pub(super) struct Ycsb {
     #[arg(long, help_heading = HEADING, value_name = "COUNT", value_parser = parse_count)]
     target: Option<u64>,
     /// How records are asked for: `uniform`, `zipfian` (popular ones are scattered), `clustered` (the first are
-    /// popular) or `latest` [default: zipfian; latest
-    /// in ycsb-d]
+    /// popular) or `latest` [default: zipfian; latest in ycsb-d]
     #[arg(long, help_heading = HEADING, value_name = "DISTRIBUTION")]
     request_distribution: Option<Distribution>,
     /// Fields of a record [default: 10]
@@ -31,7 +30,7 @@ pub(super) struct Ycsb {
     /// Bytes of a field [default: 100]
     #[arg(long, help_heading = HEADING, value_name = "SIZE", value_parser = parse_size)]
     field_length: Option<u64>,
-    /// An update writes all fields without a look at the record, instead of reading it and writing one
+    /// An update writes all fields without reading the record, instead of reading it and writing one
     #[arg(long, help_heading = HEADING)]
     write_all_fields: bool,
     /// Whether a key's number is the hash of the record's index, or the index: `hashed` or `ordered` [default: hashed]

@@ -35,10 +35,8 @@ pub(crate) use loader::Loader;
 
 /// Load many records: a directory of files, tab-separated lines, or JSON lines
 ///
-/// Creates the database and the table where they are not there. Records are committed in batches of about 1 MiB; a key
-/// that comes twice keeps its last value. Ctrl-C
-/// stops safely: what was committed until then is kept. A line of JSON can say in `expires_ms` when its value expires,
-/// in milliseconds since 1970.
+/// Creates a missing database or table. Records are committed in batches of at most 4,096, or about 1 MiB. Where a key
+/// comes twice, the last value counts. Ctrl-C stops safely: the records read until then are kept.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -52,26 +50,29 @@ Examples:
 Formats:
   --files  The key is the path below DIR, with `/` between its parts; the
            value is the content. Symbolic links are not followed. Files that
-           cannot be read, and those whose path is over 1 KiB, are reported,
-           counted and left out; the exit code is then 1.
+           cannot be read, are over 512 MiB, or have a path over 1 KiB are
+           reported, counted and left out; the exit code is then 1.
   --tsv    The first tab of a line ends the key. Keys and values are escaped:
            \\t \\n \\r \\0 \\\\ and \\xNN stand for those bytes. With --format hex
            they are hex digits, with --format raw the bytes themselves.
   --jsonl  An object a line, with `key` and `value` as strings, or `key_hex`
-           and `value_hex` for bytes that are not UTF-8.
+           and `value_hex` for bytes that are not UTF-8. `expires_ms`, in
+           milliseconds since 1970, says when the value expires.
+
+  Keys have at most 1 KiB here, in `append` tables too.
 
   With --sorted, the keys of the lines have to rise, none may come twice, and
-  the table has to be empty: the records go past the log, packed and in long
-  writes, and are all there at the end or not at all.
+  the table has to be empty. The records go past the log, packed and in long
+  writes. After an error or a crash none of them is there.
 
   A line that does not fit ends the load with its file and line number and
-  exit code 2; the lines before it are loaded and kept.")]
+  exit code 2. Without --sorted, the lines before it are loaded and kept.")]
 pub(crate) struct Load {
     #[command(flatten)]
     database: DatabaseArgs,
     #[command(flatten)]
     source: Source,
-    /// The keys rise and the table is empty: load past the log, much faster, all or nothing
+    /// Load past the log, much faster, all or nothing: the keys must rise, and the table must be empty
     #[arg(long, conflicts_with = "files")]
     sorted: bool,
     #[command(flatten)]

@@ -32,9 +32,8 @@ use crate::units::{bytes, count, parse_size, parse_time, seconds};
 
 /// See what Braid does, on real files, in under a minute
 ///
-/// Loads a directory tree, checks every value against its file, shows reads beside the device's own limit, kills a
-/// writing process without
-/// warning and recovers what it wrote, and verifies everything.
+/// Loads a directory tree, checks every value against its file, and shows reads beside the device's own limit. Then it
+/// kills a writing process without warning, recovers what that wrote, and verifies everything.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -43,8 +42,8 @@ Examples:
   braid tour --dir /ssd/tour --keep             on another disk, and keep it
   braid tour --json | jq .reads                 the figures, for programs")]
 pub(crate) struct Tour {
-    /// Directory to load [default: the sources of the crates that Cargo downloaded, with the toolchain's documentation
-    /// if those are few]
+    /// Directory to load [default: the sources of the crates that Cargo downloaded; if those are few, the toolchain's
+    /// documentation too]
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
     /// Directory for the database; must not be there yet [default: a temporary one]
