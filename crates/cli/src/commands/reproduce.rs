@@ -113,8 +113,8 @@ Figures:
   9         reads by submission batch
   10        size and time of reads by readahead (needs the right to set it)
 
-Each has sync, libaio and io_uring side by side, and most what the product
-does: io_uring with the next batch under way while one is written.
+Each has sync, libaio and io_uring side by side. Most also have Braid's own
+way: io_uring with the next batch under way while one is written.
 
 Examples:
   braid reproduce pfetch --out results
