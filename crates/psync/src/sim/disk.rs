@@ -6,19 +6,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use super::fault::{Fault, Garble};
 use super::names::{NameChange, Tree};
-use super::node::Node;
+use super::node::SharedNode;
 use super::service::Service;
-use super::{Fault, Garble};
 use crate::profile::DeviceProfile;
 use crate::{BLOCK, SECTOR};
-
-/// A file without its name. Locked only while the disk is locked.
-pub(super) type SharedNode = Arc<Mutex<Node>>;
 
 /// The error of every operation once the power is gone.
 pub(super) const DEAD: i32 = libc::ENODEV;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::disk::SharedNode;
+use super::node::SharedNode;
 
 /// Names of files, and directories.
 #[derive(Clone, Default)]

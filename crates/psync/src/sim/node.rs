@@ -2,11 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
 use crate::{BLOCK, SECTOR};
+
+/// A file that names share. Locked only while the disk is locked.
+pub(super) type SharedNode = Arc<Mutex<Node>>;
 
 /// A file without its name.
 #[derive(Default)]
