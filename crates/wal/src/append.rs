@@ -21,8 +21,10 @@ use sync::MutexGuard;
 
 use crate::array::Seat;
 use crate::format::{GROUP_HEADER, record_space};
+use crate::position::Reserved;
+use crate::record::NewRecord;
 use crate::slot::Joined;
-use crate::space::{NewRecord, Reserved, Space};
+use crate::space::Space;
 use crate::stats::add;
 use crate::wal::{Announce, Log};
 use crate::{Claim, Position, Result};

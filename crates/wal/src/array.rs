@@ -16,8 +16,8 @@
 //! Left to others: the end of the log, and the use of a group.
 
 use crate::format::ALIGNMENT;
+use crate::record::NewRecord;
 use crate::slot::{Joined, Place, SLOT_BYTES_MAX, Slot};
-use crate::space::NewRecord;
 use crate::{Claim, Result};
 use sync::{AtomicUsize, Ordering};
 

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::Failure;
-
 /// Result of an operation on the log.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -111,4 +109,16 @@ pub enum Error {
     /// The options contradict the limits of the log.
     #[error("the log cannot be opened: {0}")]
     InvalidOptions(String),
+}
+
+/// The reason that the log takes nothing any more.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "the log failed and takes no more: {operation}: {cause}. Close the database and open it again; commits that were not acknowledged may or may not be there"
+)]
+pub struct Failure {
+    /// The failed operation: a write or a flush; after a panic also an append or an announcement.
+    pub operation: &'static str,
+    /// The error of the device.
+    pub cause: psync::Error,
 }

@@ -11,19 +11,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use crate::{Error, Result};
-
-/// The reason that the log takes nothing any more.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error(
-    "the log failed and takes no more: {operation}: {cause}. Close the database and open it again; commits that were not acknowledged may or may not be there"
-)]
-pub struct Failure {
-    /// The failed operation: a write or a flush; after a panic also an append or an announcement.
-    pub operation: &'static str,
-    /// The error of the device.
-    pub cause: psync::Error,
-}
+use crate::{Error, Failure, Result};
 
 /// Set once, never cleared.
 #[derive(Debug, Default)]

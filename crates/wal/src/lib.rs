@@ -34,6 +34,7 @@ mod append;
 mod array;
 mod backoff;
 mod check;
+mod claim;
 mod error;
 mod failure;
 mod flush;
@@ -43,9 +44,12 @@ mod format_tests;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod geometry;
+mod lsn;
 #[cfg(all(test, feature = "shuttle"))]
 mod models;
+mod position;
 mod reader;
+mod record;
 mod replay;
 mod salvage;
 mod scan;
@@ -62,14 +66,15 @@ mod types;
 mod wal;
 mod write;
 
-pub use error::{Error, Result};
-pub use failure::Failure;
+pub use claim::Claim;
+pub use error::{Error, Failure, Result};
+pub use format::{Record, Records};
+pub use lsn::Lsn;
+pub use position::Position;
 pub use reader::Reader;
 pub use salvage::{Hints, Hole, Left, Salvage};
 pub use scheme::{FlushScheme, UnknownFlushScheme};
 pub use segment::{QUIET_ROOM, beyond_new};
 pub use stats::Stats;
-pub use types::{
-    Alone, Claim, Companions, Group, Lsn, Options, Position, Record, Records, Replayed, SEGMENT_BYTES_DEFAULT, Verdict,
-};
+pub use types::{Alone, Companions, Group, Options, Replayed, SEGMENT_BYTES_DEFAULT, Verdict};
 pub use wal::{Announce, Wal};

@@ -20,8 +20,8 @@ use space::FileStore;
 
 use crate::array::Array;
 use crate::format::record_space;
+use crate::record::NewRecord;
 use crate::slot::Joined;
-use crate::space::NewRecord;
 use crate::{Alone, Claim, Error, FlushScheme, Lsn, Options, Position, Verdict, Wal};
 
 const DATABASE: [u8; 16] = *b"sixteen bytes id";

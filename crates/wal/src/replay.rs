@@ -40,10 +40,10 @@ use space::FileStore;
 use crate::check::Checker;
 use crate::format::{Flaw, GROUP_HEADER, GroupHeader, SegmentHeader};
 use crate::geometry::{Geometry, LSN_MAX};
-use crate::scan::{Scanner, read_range, window_bytes};
+use crate::scan::{Scanner, damage, read_range, window_bytes};
 use crate::segment::{DIRECTORY, Found, Live, SegmentFile, discover};
-use crate::show::Shower;
-use crate::{Error, Group, Lsn, Options, Replayed, Result, Verdict};
+use crate::show::{Replayer, Shower};
+use crate::{Error, Lsn, Options, Replayed, Result};
 
 /// The reason why a closed log ends.
 pub(crate) const CLOSED: &str = "the log was closed";
@@ -66,9 +66,6 @@ pub(crate) struct Recovered {
     /// All files.
     pub(crate) found: Vec<Found>,
 }
-
-/// The caller's function that is shown each group.
-pub(crate) type Replayer<'r, E> = &'r mut dyn FnMut(&Group<'_>) -> std::result::Result<Verdict, E>;
 
 /// Reads the log and shows its groups to the replayer.
 pub(crate) fn recover<E: From<Error>>(
@@ -254,10 +251,4 @@ impl Epochs {
         }
         Err(Error::EpochUsed { file: store.directory().join(DIRECTORY), epoch: options.epoch, found: self.largest })
     }
-}
-
-pub(crate) fn damage(store: &FileStore, scanner: &Scanner<'_>, lsn: Lsn, flaw: Flaw) -> Error {
-    let (file, offset) = scanner.place(lsn);
-    let file = file.unwrap_or_else(|| store.directory().join(DIRECTORY));
-    flaw.at(file, offset)
 }

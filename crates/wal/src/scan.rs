@@ -28,7 +28,7 @@ use crate::format::{
     ALIGNMENT, Flaw, GROUP_HEADER, GROUP_MAGIC, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, WholeGroup,
 };
 use crate::geometry::Geometry;
-use crate::segment::SegmentFile;
+use crate::segment::{DIRECTORY, SegmentFile};
 use crate::{Error, Lsn, Result};
 
 /// Bytes of one of several reads.
@@ -460,6 +460,13 @@ pub(crate) fn read_patiently(psync: &Psync, file: &File, from: usize, length: us
         }
     }
     Ok(bytes)
+}
+
+/// The error of a flaw at a position of the log.
+pub(crate) fn damage(store: &FileStore, scanner: &Scanner<'_>, lsn: Lsn, flaw: Flaw) -> Error {
+    let (file, offset) = scanner.place(lsn);
+    let file = file.unwrap_or_else(|| store.directory().join(DIRECTORY));
+    flaw.at(file, offset)
 }
 
 /// Appends a part of a file to `bytes`, in large reads, a few in one batch.

@@ -47,8 +47,8 @@ use psync::{Buffer, File, Request};
 use seeded::Bug;
 use space::{FileStore, StreamKind};
 
-use file::file_name;
 pub(crate) use file::{DIRECTORY, SegmentFile};
+use file::{FIRST_ROOM, file_name};
 pub use found::beyond_new;
 pub(crate) use found::{Found, discover, open_all};
 pub(crate) use live::Live;
@@ -56,7 +56,6 @@ pub(crate) use live::Live;
 use crate::backoff::BackOff;
 use crate::failure::Sticky;
 use crate::geometry::Geometry;
-use crate::space::Wanted;
 use crate::stats::{Counters, add};
 use crate::{Claim, Error, Lsn, Result};
 
@@ -72,13 +71,23 @@ const SPARES_MAX: u64 = 64;
 const ZERO_WRITE_BYTES: usize = 256 << 10;
 const ZERO_WRITES_PER_RUN: usize = 16;
 
-/// Bytes of the very first segment of a log at the beginning, and the factor by which a short segment grows.
-const FIRST_ROOM: u64 = 64 << 10;
+/// The factor by which a short segment grows.
 const ROOM_GROWTH: u64 = 4;
 /// Bytes of a segment into which the log is moved once writing has stopped.
 pub const QUIET_ROOM: u64 = 1 << 20;
 /// From this many bytes of log per flush on, the metadata that a flush has to write costs less than zeros would.
 const BULK_BYTES_PER_FLUSH: u64 = 1 << 20;
+
+/// A record was refused; this must be made first.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// So many spare segments.
+    Spares(usize),
+    /// A longer segment.
+    Room(Arc<SegmentFile>),
+    /// A new opening, because the log was closed.
+    Opening,
+}
 
 /// Bytes of log per flush of late.
 #[derive(Debug, Default)]

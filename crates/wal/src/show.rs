@@ -14,12 +14,14 @@ use space::FileStore;
 use crate::check::Checked;
 use crate::format::{Flaw, WholeGroup};
 use crate::geometry::Geometry;
-use crate::replay::{Replayer, damage};
-use crate::scan::{ChainEnd, Scanner, window_bytes};
+use crate::scan::{ChainEnd, Scanner, damage, window_bytes};
 use crate::{Error, Group, Lsn, Replayed, Verdict};
 
 /// Windows that are kept until the durable position is known.
 const WAITING_MAX: usize = 16;
+
+/// The caller's function that is shown each group.
+pub(crate) type Replayer<'r, E> = &'r mut dyn FnMut(&Group<'_>) -> Result<Verdict, E>;
 
 /// Shows the records from `start` on.
 pub(crate) struct Shower<'r, E> {

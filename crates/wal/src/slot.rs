@@ -24,7 +24,7 @@
 //! reads after that (acquire).
 
 use crate::format::{ALIGNMENT, RECORD_HEADER, record_header, record_space};
-use crate::space::NewRecord;
+use crate::record::NewRecord;
 use crate::{Claim, Result};
 use sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, spin_loop};
 

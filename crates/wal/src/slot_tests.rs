@@ -12,7 +12,7 @@ use space::FileStore;
 
 use crate::array::Seat;
 use crate::format::{GROUP_HEADER, record_space};
-use crate::space::NewRecord;
+use crate::record::NewRecord;
 use crate::wal::Log;
 use crate::{Alone, Announce, Claim, Error, FlushScheme, Lsn, Options, Position, Result, Verdict, Wal};
 

@@ -23,36 +23,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::flush::Wish;
 use crate::format::{GROUP_HEADER, GroupHeader, GroupType, push_record, record_space};
 use crate::geometry::Geometry;
-use crate::segment::{Pool, SegmentFile};
-use crate::slot::{Joined, Place};
+use crate::position::Reserved;
+use crate::record::NewRecord;
+use crate::segment::{Pool, SegmentFile, Wanted};
+use crate::slot::Joined;
 use crate::{Claim, Lsn, Position};
-use sync::{AtomicU32, Mutex, Ordering};
 
 /// Most bytes that a batch allocates before it needs them.
 const ROOM_BYTES_MAX: usize = 64 << 10;
-
-/// A record to append.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewRecord<'a> {
-    pub(crate) kind: u8,
-    pub(crate) payload: &'a [&'a [u8]],
-    pub(crate) payload_len: u32,
-    pub(crate) sequenced: bool,
-}
-
-/// A record was refused; this must be made first.
-#[derive(Clone, Debug)]
-pub(crate) enum Wanted {
-    /// So many spare segments.
-    Spares(usize),
-    /// A longer segment.
-    Room(Arc<SegmentFile>),
-    /// A new opening, because the log was closed.
-    Opening,
-}
 
 /// A group within a batch.
 #[derive(Clone, Copy, Debug)]
@@ -118,57 +98,6 @@ impl Batch {
     }
 }
 
-/// Space for a group whose bytes come later.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    pub(crate) lsn: Lsn,
-    pub(crate) first_seq: u64,
-    pub(crate) joined: Joined,
-    /// The sealed group, between its completion and its writing.
-    bytes: Mutex<Option<Vec<u8>>>,
-    /// Members that asked to be durable.
-    asked: AtomicU32,
-}
-
-impl Reserved {
-    /// A member's position.
-    pub(crate) fn position(self: &Arc<Self>, place: Place, space: usize) -> Position {
-        let lsn = Lsn(self.lsn.0 + (GROUP_HEADER + place.offset()) as u64);
-        let (seq, end) = (self.first_seq + u64::from(place.index), Lsn(lsn.0 + space as u64));
-        Position { seq, lsn, end, group: Some(Arc::clone(self)) }
-    }
-
-    /// The wish of a member that wants to be durable: the first member to ask asks for the whole group, a later one for
-    /// its own record.
-    pub(crate) fn wish(&self, end: Lsn) -> Wish {
-        if self.asked.fetch_add(1, Ordering::Relaxed) == 0 {
-            Wish::Group(Lsn(self.lsn.0 + self.space() as u64))
-        } else {
-            Wish::Member(end)
-        }
-    }
-
-    /// Takes the group's bytes, from [`GROUP_HEADER`] on, and seals them. From now on the writer may take them.
-    pub(crate) fn fill(&self, mut bytes: Vec<u8>, database: &[u8; 16], epoch: u64, durable: Lsn) {
-        let header = GroupHeader {
-            kind: GroupType::Records,
-            length: u32::try_from(bytes.len()).expect("a group fits into a segment of at most 1 GiB"),
-            records: self.joined.members,
-            lsn: self.lsn,
-            epoch,
-            durable,
-            first_seq: self.first_seq,
-        };
-        header.seal(database, &mut bytes);
-        assert_eq!(bytes.len(), self.space(), "a group takes the space that was reserved");
-        *self.bytes.lock() = Some(bytes);
-    }
-
-    fn space(&self) -> usize {
-        GROUP_HEADER + self.joined.bytes
-    }
-}
-
 /// An unwritten stretch of the log, in one segment.
 #[derive(Debug)]
 enum Piece {
@@ -198,7 +127,7 @@ impl Piece {
         match self {
             Self::Copied(batch) => Ok(batch),
             Self::Reserved(reservation) => {
-                let Some(bytes) = reservation.reserved.bytes.lock().take() else {
+                let Some(bytes) = reservation.reserved.take() else {
                     return Err(Self::Reserved(reservation));
                 };
                 let Reservation { number, segment, activate, reserved } = reservation;
@@ -321,7 +250,7 @@ impl Space {
         let space = GROUP_HEADER + joined.bytes;
         self.admit(space, claim, pool)?;
         let (lsn, first_seq) = (self.end, self.next_seq);
-        let reserved = Arc::new(Reserved { lsn, first_seq, joined, bytes: Mutex::new(None), asked: AtomicU32::new(0) });
+        let reserved = Reserved::new(lsn, first_seq, joined);
         self.pieces.push_back(Piece::Reserved(Reservation {
             number: self.number,
             segment: Arc::clone(&self.segment),

@@ -1,74 +1,12 @@
 //! The words of the log's interface.
 
-use std::fmt;
-use std::sync::Arc;
-
 use psync::File;
 
-use crate::FlushScheme;
-use crate::space::Reserved;
-
-pub use crate::format::{Record, Records};
+use crate::format::Records;
+use crate::{FlushScheme, Lsn};
 
 /// Size of a segment unless a database asks for another.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 16 << 20;
-
-/// A byte position in the endless log. Positions are multiples of 8. The first record is not at 0, because every
-/// segment begins with a header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lsn(pub u64);
-
-impl fmt::Display for Lsn {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", self.0)
-    }
-}
-
-/// The purpose of a record. On a full disk, which allows no new segment, the purpose says how far the record may go
-/// into the spare segments that are left.
-///
-/// | spares left | may be entered by |
-/// |---|---|
-/// | 3 or more | all |
-/// | 2 | [`Claim::Delete`], [`Claim::Upkeep`] |
-/// | 1 | [`Claim::Upkeep`] |
-///
-/// The rest of a segment belongs to the claims that could have entered that segment, so a put does not fill up a
-/// segment that was entered for a delete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Claim {
-    /// Records that make the database larger. A put leaves at least two spare segments.
-    Put,
-    /// Records that make the database smaller in the end, such as deletes. They leave at least one spare segment.
-    Delete,
-    /// Records that must be logged before the log can be trimmed, such as the ends of flushes and of tables. They may
-    /// take the last spare segment.
-    Upkeep,
-}
-
-impl Claim {
-    /// Spare segments that are left to other claims.
-    pub(crate) const fn leaves(self) -> usize {
-        match self {
-            Self::Put => 2,
-            Self::Delete => 1,
-            Self::Upkeep => 0,
-        }
-    }
-}
-
-/// The position of an appended record.
-#[derive(Clone, Debug)]
-pub struct Position {
-    /// The record's sequence number; 0 when none was asked for.
-    pub seq: u64,
-    /// Where the record begins; replay shows the record under the same position.
-    pub lsn: Lsn,
-    /// Where the record ends: the argument for [`crate::Wal::flush_through`].
-    pub end: Lsn,
-    /// The group that the record shares with other records of a slot, if it was appended through one.
-    pub(crate) group: Option<Arc<Reserved>>,
-}
 
 /// Files outside the log that records refer to, and that must be durable no later than the records.
 pub trait Companions: Send + Sync {

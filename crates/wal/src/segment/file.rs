@@ -9,6 +9,9 @@ use crate::Claim;
 
 pub(crate) const DIRECTORY: &str = "wal";
 
+/// Bytes of the very first segment of a log at the beginning.
+pub(super) const FIRST_ROOM: u64 = 64 << 10;
+
 /// Parts into which the room is divided. A claim leaves one part to higher claims for each spare that it would leave.
 const ROOM_PARTS: u64 = 4;
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use psync::{Buffer, Request};
 use space::{FileStore, StreamKind};
 
-use super::FIRST_ROOM;
-use super::file::{DIRECTORY, SegmentFile, file_name};
+use super::file::{DIRECTORY, FIRST_ROOM, SegmentFile, file_name};
 use crate::format::{BadSegment, Flaw, GROUP_HEADER, GroupHeader, SEGMENT_HEADER, SegmentHeader, hex};
 use crate::geometry::Geometry;
 use crate::scan::read_range;
