@@ -1,4 +1,4 @@
-//! Documents that are appended one after the other, each with its pointer at once.
+//! Appending documents: several in one psync, or one after the other, each with its pointer at once.
 //!
 //! 1. [`Appender::push`] reserves room for a document and computes its pointer before anything is written, so that
 //!    later documents may refer to it.
@@ -11,8 +11,8 @@
 
 use psync::File;
 
-use crate::compression::{Packed, pack};
 use crate::format::{ALIGNMENT, encode_header, identity_crc};
+use crate::pack::{Packed, pack};
 use crate::segments::{Lane, Reservation};
 use crate::write::Writer;
 use crate::{DocLength, DocLog, DocPointer, Result};
@@ -29,15 +29,73 @@ pub struct Appender<'a> {
 
 /// The party that makes appended documents durable.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flusher {
+enum Flusher {
     /// The log, with the commits that refer to the documents: [`DocLog::take_unflushed`] has the files.
     Log,
     /// Only the caller of the append.
     Caller,
 }
 
+/// Documents in their stored form, not stored anywhere yet. Made by [`DocLog::pack`].
+pub struct PackedDocuments<'a>(Vec<Packed<'a>>);
+
+impl PackedDocuments<'_> {
+    /// Bytes that the documents will take, with headers and padding.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.0.iter().map(|packed| packed.length.room()).sum()
+    }
+}
+
+impl DocLog {
+    /// Appends documents, all in one psync. They are written, not flushed: [`DocLog::take_unflushed`] has their files.
+    /// Every pointer must be retained or abandoned once the outcome of its commit is known.
+    ///
+    /// # Errors
+    /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX), the store is read-only, the
+    /// disk is full or a write fails. No document is appended then.
+    pub fn append(&self, documents: &[&[u8]]) -> Result<Vec<DocPointer>> {
+        self.append_packed(&self.pack(documents)?)
+    }
+
+    /// Compresses documents, if this log is compressed. No room is reserved for them before, so no other operation
+    /// waits for the compression.
+    ///
+    /// # Errors
+    /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX).
+    pub fn pack<'a>(&self, documents: &[&'a [u8]]) -> Result<PackedDocuments<'a>> {
+        let packed = documents.iter().map(|document| pack(self.compression(), document));
+        Ok(PackedDocuments(packed.collect::<Result<_>>()?))
+    }
+
+    /// As [`DocLog::append`], for packed documents.
+    ///
+    /// # Errors
+    /// As [`DocLog::append`].
+    pub fn append_packed(&self, documents: &PackedDocuments<'_>) -> Result<Vec<DocPointer>> {
+        let mut appender = Appender::new(self, Lane::New, Flusher::Log, Some(documents.stored_bytes()));
+        let push = |packed: &Packed<'_>| appender.push_stored(&packed.bytes, packed.length);
+        let pointers = documents.0.iter().map(push).collect::<Result<Vec<_>>>()?;
+        appender.finish()?;
+        Ok(pointers)
+    }
+
+    /// Appends documents one after the other, any number of them, whose pointers are known before they are written.
+    /// Only the caller flushes them.
+    #[must_use]
+    pub fn appender(&self) -> Appender<'_> {
+        Appender::new(self, Lane::New, Flusher::Caller, None)
+    }
+
+    /// As [`DocLog::appender`], for documents that are relocated from other segments: they go to segments of their own.
+    #[must_use]
+    pub fn mover(&self) -> Appender<'_> {
+        Appender::new(self, Lane::Moved, Flusher::Caller, None)
+    }
+}
+
 impl<'a> Appender<'a> {
-    pub(crate) fn new(log: &'a DocLog, lane: Lane, flusher: Flusher, expected: Option<u64>) -> Self {
+    fn new(log: &'a DocLog, lane: Lane, flusher: Flusher, expected: Option<u64>) -> Self {
         Self { log, lane, flusher, writer: Some(Writer::new(log.psync(), expected)), reserved: Vec::new() }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::format::DOCUMENT_BYTES_MAX;
+use crate::limits::DOCUMENT_BYTES_MAX;
 
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

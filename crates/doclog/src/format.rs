@@ -32,10 +32,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::compression::expansion_max;
+use crate::limits::DOCUMENT_BYTES_MAX;
 use crate::{Compression, Error, Result};
-
-/// Maximum size of a document, in bytes.
-pub const DOCUMENT_BYTES_MAX: u64 = 512 << 20;
 
 /// Bytes before the payload.
 pub(crate) const HEADER: usize = 24;

@@ -6,8 +6,8 @@ use psync::sim::SimDisk;
 use psync::{Buffer, Request};
 use space::{FileStore, StreamKind};
 
-use crate::compression::{pack, unpack};
 use crate::format::{HEADER, check_header, encode_header, identity_crc, seal_image};
+use crate::pack::{pack, unpack};
 use crate::{Compression, DocImage, DocLength, DocLog, DocPointer, Error, SegmentId, SegmentImage};
 
 /// A name, a function that takes bytes, and the encodings to begin with.

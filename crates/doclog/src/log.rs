@@ -9,13 +9,10 @@ use psync::{File, Psync};
 use space::FileStore;
 
 use crate::ahead::{Asked, ReadAhead};
-use crate::appender::{Appender, Flusher};
-use crate::compression::{Packed, pack};
 use crate::files::{Content, SegmentFiles, Source};
-use crate::read::{self, Wanted, Wants};
-use crate::rewrite;
+use crate::read::{BYTES_IN_FLIGHT, Wanted, Wants};
 use crate::segments::{Lane, Reservation, Retained, Segments, Stats, Usage};
-use crate::{Compression, DocImage, DocLength, DocPointer, Error, Result, SegmentId};
+use crate::{Compression, DocImage, DocLength, DocPointer, Error, Result, SegmentId, fetch, rewrite};
 
 /// Default size of a segment, in bytes.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -39,17 +36,6 @@ pub struct DocLog {
     segments: Mutex<Segments>,
     damage: Vec<Error>,
     compression: Compression,
-}
-
-/// Documents in their stored form, not stored anywhere yet. Made by [`DocLog::pack`].
-pub struct PackedDocuments<'a>(Vec<Packed<'a>>);
-
-impl PackedDocuments<'_> {
-    /// Bytes that the documents will take, with headers and padding.
-    #[must_use]
-    pub fn stored_bytes(&self) -> u64 {
-        self.0.iter().map(|packed| packed.length.room()).sum()
-    }
 }
 
 impl DocLog {
@@ -98,51 +84,6 @@ impl DocLog {
     #[must_use]
     pub fn damage(&self) -> &[Error] {
         &self.damage
-    }
-
-    /// Appends documents, all in one psync. They are written, not flushed: [`DocLog::take_unflushed`] has their files.
-    /// Every pointer must be retained or abandoned once the outcome of its commit is known.
-    ///
-    /// # Errors
-    /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX), the store is read-only, the
-    /// disk is full or a write fails. No document is appended then.
-    pub fn append(&self, documents: &[&[u8]]) -> Result<Vec<DocPointer>> {
-        self.append_packed(&self.pack(documents)?)
-    }
-
-    /// Compresses documents, if this log is compressed. No room is reserved for them before, so no other operation
-    /// waits for the compression.
-    ///
-    /// # Errors
-    /// When a document is larger than [`DOCUMENT_BYTES_MAX`](crate::DOCUMENT_BYTES_MAX).
-    pub fn pack<'a>(&self, documents: &[&'a [u8]]) -> Result<PackedDocuments<'a>> {
-        let packed = documents.iter().map(|document| pack(self.compression, document));
-        Ok(PackedDocuments(packed.collect::<Result<_>>()?))
-    }
-
-    /// As [`DocLog::append`], for packed documents.
-    ///
-    /// # Errors
-    /// As [`DocLog::append`].
-    pub fn append_packed(&self, documents: &PackedDocuments<'_>) -> Result<Vec<DocPointer>> {
-        let mut appender = Appender::new(self, Lane::New, Flusher::Log, Some(documents.stored_bytes()));
-        let push = |packed: &Packed<'_>| appender.push_stored(&packed.bytes, packed.length);
-        let pointers = documents.0.iter().map(push).collect::<Result<Vec<_>>>()?;
-        appender.finish()?;
-        Ok(pointers)
-    }
-
-    /// Appends documents one after the other, any number of them, whose pointers are known before they are written.
-    /// Only the caller flushes them.
-    #[must_use]
-    pub fn appender(&self) -> Appender<'_> {
-        Appender::new(self, Lane::New, Flusher::Caller, None)
-    }
-
-    /// As [`DocLog::appender`], for documents that are relocated from other segments: they go to segments of their own.
-    #[must_use]
-    pub fn mover(&self) -> Appender<'_> {
-        Appender::new(self, Lane::Moved, Flusher::Caller, None)
     }
 
     /// Sets the approximate size of a segment from here on.
@@ -235,7 +176,7 @@ impl DocLog {
         &self, pointers: &[DocPointer], in_flight: usize, take: &mut dyn FnMut(usize, Result<Vec<u8>>),
     ) {
         let mut asked = self.ask(pointers, Wants::Document, true);
-        read::fetch_as_they_come(&self.files, &mut asked, in_flight, take);
+        fetch::fetch_as_they_come(&self.files, &mut asked, in_flight, take);
         asked.hand_over_rest(take);
     }
 
@@ -321,7 +262,7 @@ impl DocLog {
     /// Reads each document once and checks it; a result without wanted content is empty.
     fn fetch(&self, pointers: &[DocPointer], wants: Wants) -> Vec<Result<Vec<u8>>> {
         let mut asked = self.ask(pointers, wants, true);
-        read::fetch(&self.files, asked.documents());
+        fetch::fetch(&self.files, asked.documents());
         asked.finish()
     }
 
@@ -494,5 +435,5 @@ fn verify_batch(live: &[DocPointer]) -> usize {
         *bytes = bytes.saturating_add(pointer.length.stored());
         Some(*bytes)
     });
-    most.take_while(|&bytes| bytes <= read::BYTES_IN_FLIGHT).count().max(1)
+    most.take_while(|&bytes| bytes <= BYTES_IN_FLIGHT).count().max(1)
 }

@@ -10,7 +10,7 @@
 //! 3. A completed window is cut into parts of documents. Every part is checksummed at once, and copied if its bytes are
 //!    wanted. When all parts are there, their checksums are combined and compared with that of the pointer.
 //! 4. Compressed documents are decompressed when all reads are done, by the thread that hands them over. A caller of
-//!    [`fetch_as_they_come`] gets each document of a single window on arrival, while others are read.
+//!    [`crate::fetch::fetch_as_they_come`] gets each document of a single window on arrival, while others are read.
 //!
 //! Invariant: a document is handed out only when its header, its length and the checksum over identity and payload are
 //! those of the pointer.
@@ -20,18 +20,15 @@ use std::sync::Arc;
 
 use psync::{BLOCK, Buffer, Completion, File, Request, SECTOR};
 
-use crate::ahead::{Asked, Reading};
-use crate::compression::unpack;
 use crate::files::{SegmentFiles, Source};
 use crate::format::{HEADER, check_header, identity_crc};
+use crate::pack::unpack;
 use crate::{Compression, DocLength, DocPointer, Error, Result, SegmentId};
 
 /// Maximum size of one read, in bytes.
 const WINDOW_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes in flight: the memory of a read, apart from the documents returned.
 pub(crate) const BYTES_IN_FLIGHT: u64 = 8 << 20;
-/// Maximum number of segments whose files are opened for one call before the first of them is closed.
-const OPEN_AT_ONCE: usize = 64;
 
 const _: () = assert!(WINDOW_BYTES.is_multiple_of(SECTOR as u64));
 
@@ -111,7 +108,7 @@ impl Wanted {
     }
 
     /// Whether the outcome of this document is known, while others may still be read.
-    fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         !self.is_handed_over && (self.came_at_once || self.failure.is_some())
     }
 
@@ -219,48 +216,6 @@ fn common<'a>(start: u64, bytes: &'a [u8], range: &Range<u64>) -> Option<Part<'a
 /// A distance within a window or document, both of which fit in memory.
 fn offset_in(offset: u64, start: u64) -> usize {
     usize::try_from(offset - start).expect("documents and windows are bounded")
-}
-
-/// Reads all documents, which are sorted by place and distinct.
-pub(crate) fn fetch(files: &Arc<SegmentFiles>, documents: &mut [Wanted]) {
-    let (windows, psync) = (plan(documents, BLOCK as u64), files.psync());
-    let total: u64 = windows.iter().map(Window::buffer_bytes).sum();
-    let segments = windows.chunk_by(|one, next| one.segment == next.segment).count();
-    if total > BYTES_IN_FLIGHT || segments > OPEN_AT_ONCE {
-        return Reading::begin(files, windows, documents, psync.pio_max()).finish(documents);
-    }
-    let mut opener = Opener::new(Arc::clone(files));
-    let mut requests = Vec::with_capacity(windows.len());
-    for (number, window) in windows.iter().enumerate() {
-        match opener.open(window) {
-            Ok(file) => requests.push(window.request(&file, number, None)),
-            Err(error) => window.fail(documents, &error),
-        }
-    }
-    for completion in psync.run(requests) {
-        deliver(files, &windows, documents, &completion);
-    }
-}
-
-/// So few documents are not worth a stream: one lookup needs no more.
-const FEW: usize = 2;
-
-/// Reads all documents, and hands over each document of a single window on arrival.
-pub(crate) fn fetch_as_they_come(
-    files: &Arc<SegmentFiles>, asked: &mut Asked, in_flight: usize, take: &mut dyn FnMut(usize, Result<Vec<u8>>),
-) {
-    if asked.documents().len() <= FEW {
-        return fetch(files, asked.documents());
-    }
-    let windows = plan(asked.documents(), BLOCK as u64);
-    let reading = Reading::begin(files, windows, asked.documents(), in_flight);
-    reading.finish_with(asked, &mut |asked, documents| {
-        for index in documents {
-            if asked.documents()[index].is_ready() {
-                asked.hand_over(index, take);
-            }
-        }
-    });
 }
 
 /// Opens the files of windows, which come segment by segment.
