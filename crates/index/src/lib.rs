@@ -16,6 +16,7 @@ pub mod bloom;
 mod class;
 pub mod due;
 mod error;
+mod horizon;
 pub mod merge;
 mod pairs;
 mod read_ahead;
@@ -29,13 +30,14 @@ pub use again::{Again, Touches};
 pub use class::class_of;
 pub use doclog::{DocPointer, SegmentId};
 pub use error::{Damage, Error, Result};
+pub use horizon::Horizon;
 pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
 pub use salvage::{Lost, Rescue};
 pub use tombstones::{Fragment, RangeTombstones, is_below};
 pub use types::{
-    Batch, Bounds, Collected, Direction, Expiry, Found, Horizon, Image, Moment, Operation, Pair, PairRef, Payload,
-    Seen, Seq, Stored, TableId, Time, Update, common_prefix, head, part_of,
+    Batch, Bounds, Collected, Direction, Expiry, Found, Image, Moment, Operation, Pair, PairRef, Payload, Seen, Seq,
+    Stored, TableId, Time, Update, common_prefix, head, part_of,
 };
 
 use std::collections::BTreeSet;

@@ -15,9 +15,11 @@
 //! Invariants: fragments are in key order, do not overlap, and are not empty; the seqs of a fragment fall; neighbours
 //! that touch differ.
 
+mod add;
+
 use std::sync::Arc;
 
-use crate::{Horizon, Seq};
+use crate::Seq;
 
 /// Keys that are covered by the same range deletes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,41 +150,6 @@ impl RangeTombstones {
         &self.fragments[first..end.max(first)]
     }
 
-    /// Adds the delete of the keys from `low` to below `high` by the commit `seq`. `seq` is newer than all other
-    /// deletes and than all versions of the structure. Older deletes that `horizon` finds visible and that no
-    /// snapshot tells apart become one.
-    pub fn add(&mut self, low: &[u8], high: Option<&[u8]>, seq: Seq, horizon: &Horizon) {
-        let within = self.take(low, high);
-        let mut next = low.to_vec();
-        for fragment in within {
-            if next < fragment.low {
-                self.push(Fragment {
-                    low: next,
-                    high: Some(fragment.low.clone()),
-                    seqs: vec![seq],
-                    is_overgrown: false,
-                });
-            }
-            let end = fragment.high.clone();
-            let seqs = if fragment.newest() == seq {
-                fragment.seqs.clone()
-            } else {
-                let older = fragment.seqs.iter().enumerate().filter(|&(index, older)| {
-                    let newer = index.checked_sub(1).map(|newer| fragment.seqs[newer]);
-                    newer.is_none_or(|newer| newer > horizon.visible || horizon.sees(*older, newer))
-                });
-                std::iter::once(seq).chain(older.map(|(_, older)| *older)).collect()
-            };
-            self.push(Fragment { low: fragment.low.clone(), high: end.clone(), seqs, is_overgrown: false });
-            let Some(end) = end else { return self.settle() };
-            next = end;
-        }
-        if is_below(&next, high) {
-            self.push(Fragment { low: next, high: high.map(<[u8]>::to_vec), seqs: vec![seq], is_overgrown: false });
-        }
-        self.settle();
-    }
-
     /// Removes deletes up to `through` from the keys from `low` to below `high`, because the structure has rewritten
     /// these keys without the versions that those deletes hide.
     pub fn clear(&mut self, low: &[u8], high: Option<&[u8]>, through: Seq) {
@@ -262,6 +229,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Horizon;
 
     const KEYS: u8 = 12;
 

@@ -14,16 +14,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::runs::Runs;
-use crate::{AllocatorImage, CheckedImage, Error, Extent, PageId, Result};
-
-/// Minimum size of the reserve, in pages.
-pub const RESERVE_PAGES_MIN: u64 = 24;
-/// Maximum size of the reserve, in pages.
-pub const RESERVE_PAGES_MAX: u64 = 4096;
-/// The reserve is the file divided by this, within its limits.
-const RESERVE_PART: u64 = 128;
-/// The reserve has at least this many pages, or half of a short file: writing all used pages anew takes no more.
-pub(crate) const RESERVE_PAGES_FULL: u64 = 256;
+use crate::stats::reserve_for;
+use crate::{AllocatorImage, CheckedImage, Error, Extent, PageId, Result, Stats};
 
 /// The purpose of a request for pages, which decides how much of the reserve it may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,34 +34,6 @@ impl Class {
     /// Whether all of the reserve may be used.
     const fn may_use_reserve(self) -> bool {
         matches!(self, Self::Reclaim | Self::Emptying)
-    }
-}
-
-/// Pages by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Pages of the file, the header page included.
-    pub total_pages: u64,
-    /// Pages that can be allocated.
-    pub free_pages: u64,
-    /// Free pages whose room the disk has taken back.
-    pub hole_pages: u64,
-    /// Pages that wait for readers of older versions.
-    pub retired_pages: u64,
-    /// Pages in use that no log record names yet.
-    pub ahead_pages: u64,
-    /// Target size of the reserve: free pages that only [`Class::Reclaim`] and [`Class::Emptying`] may use once the
-    /// file cannot grow.
-    pub reserve_pages: u64,
-    /// Number of runs of free pages, those of the reserve counted separately. A low number means little fragmentation.
-    pub free_runs: u64,
-}
-
-impl Stats {
-    /// Pages that are not free.
-    #[must_use]
-    pub const fn used_pages(&self) -> u64 {
-        self.total_pages - self.free_pages - self.hole_pages
     }
 }
 
@@ -94,12 +58,6 @@ impl Audit {
     pub fn is_clean(&self) -> bool {
         *self == Self::default()
     }
-}
-
-/// Target size of the reserve, in pages, for a file of `total_pages`.
-pub(crate) fn reserve_for(total_pages: u64) -> u64 {
-    let least = (total_pages / 2).clamp(RESERVE_PAGES_MIN, RESERVE_PAGES_FULL);
-    (total_pages / RESERVE_PART).clamp(least, RESERVE_PAGES_MAX)
 }
 
 /// State of every page of a file.

@@ -27,7 +27,7 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use crate::allocator::reserve_for;
+use crate::stats::reserve_for;
 use crate::{Error, Extent, PAGE, PageId, Result, Stats};
 
 const FILE_MAGIC: &[u8; 8] = b"BRAIDPAG";

@@ -29,13 +29,15 @@ mod open_files;
 mod paged;
 mod reserve;
 mod runs;
+mod stats;
 mod store;
 mod surplus;
 
-pub use allocator::{Audit, Class, RESERVE_PAGES_MAX, RESERVE_PAGES_MIN, Stats, Survey};
+pub use allocator::{Audit, Class, Survey};
 pub use error::{Error, Result};
 pub use extent::{Extent, PAGE, PageId};
 pub use format::{AllocatorImage, CheckedImage};
 pub use paged::{GROWTH_BYTES_MAX, GROWTH_BYTES_MIN, PagedFile};
 pub use reserve::{Loan, Reserve};
+pub use stats::{RESERVE_PAGES_MAX, RESERVE_PAGES_MIN, Stats};
 pub use store::{FileStore, StreamKind};

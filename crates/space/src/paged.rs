@@ -29,8 +29,9 @@ use std::path::Path;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use psync::{BLOCK, Buffer, File, Psync, Request};
 
-use crate::allocator::{Allocator, RESERVE_PAGES_FULL};
+use crate::allocator::Allocator;
 use crate::lazy::Lazy;
+use crate::stats::RESERVE_PAGES_FULL;
 use crate::{
     AllocatorImage, Audit, CheckedImage, Class, Error, Extent, FileStore, PAGE, PageId, Result, Stats, StreamKind,
     Survey, format,
