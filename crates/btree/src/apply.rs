@@ -14,12 +14,16 @@
 //! 5. [`claims`] records the extents taken and given up. If anything fails, all taken extents go back. The version that
 //!    the batch began with is then unchanged, because leaves were written only beyond their published lengths.
 
+mod batch;
 pub(crate) mod claims;
 pub(crate) mod compact;
 pub(crate) mod layout;
 mod neighbours;
+pub(crate) mod node_writer;
 pub(crate) mod nodes;
 mod rewrite;
+mod split;
+mod task;
 mod under_way;
 mod window;
 
@@ -29,18 +33,16 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use doclog::DocPointer;
-use index::merge::Rules;
-use index::{Again, Batch, Error, Horizon, Operation, Payload, Result, Touches, class_of};
+use index::{Again, Error, Result, Touches};
 use space::{Extent, PAGE};
 
+use crate::format::Pointer;
 use crate::format::root::Root;
-use crate::format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, Pointer};
 use crate::node::{Edges, Node};
-use crate::version::Version;
-use claims::Claims;
-use nodes::NodeWriter;
-use under_way::{Reads, Writes};
-use window::Parent;
+pub(crate) use batch::Apply;
+use node_writer::NodeWriter;
+use split::split;
+use task::Parent;
 
 /// The least number of nodes of a level that are processed together.
 const CHUNK_MIN: usize = 256;
@@ -51,31 +53,6 @@ const LEAF_PSYNCS: usize = 2;
 const WINDOW_BYTES: usize = 8 << 20;
 /// The least number of leaves of a window, however large the leaves are.
 const WINDOW_LEAVES_MIN: usize = 32;
-
-/// A batch on its way into a tree.
-pub(crate) struct Apply<'a> {
-    base: &'a Version,
-    /// The tree as earlier passes have left it.
-    root: Root,
-    batch: &'a dyn Batch,
-    /// The rules that decide which versions stay in a leaf.
-    rules: Rules<'a>,
-    progress: &'a dyn Fn(usize),
-    /// True if the batch has no updates and only names the leaves to rewrite.
-    touching: bool,
-    /// Leaves that another pass or another batch has to look at.
-    again: Again,
-    reads: Reads,
-    /// Dropped before the claims, so that no extent is given back while it is being written.
-    writes: Writes,
-    claims: Claims,
-    nodes: NodeWriter,
-    dropped_documents: Vec<DocPointer>,
-    /// True if leaves were packed at an end at which the tree grew.
-    packed: bool,
-    /// Updates that have reached their leaves.
-    done: usize,
-}
 
 /// The result of a batch.
 pub(crate) struct Done {
@@ -98,53 +75,7 @@ struct Item {
     updates: Range<usize>,
 }
 
-/// Checks the limits, which the caller has to keep, and returns whether any entry of the batch expires.
-fn check(batch: &dyn Batch) -> bool {
-    let mut expires = false;
-    for index in 0..batch.len() {
-        let update = batch.get(index);
-        assert!(update.key.len() <= KEY_BYTES_MAX, "a key of {} bytes", update.key.len());
-        expires |= update.operation.expiry().is_some();
-        if let Operation::Put(Payload::Inline(value), _) = update.operation {
-            assert!(value.len() <= INLINE_BYTES_MAX, "a value of {} bytes that is not a document", value.len());
-        }
-    }
-    expires
-}
-
-impl<'a> Apply<'a> {
-    pub(crate) fn new(
-        base: &'a Version, batch: &'a dyn Batch, horizon: &'a Horizon, again: Again, progress: &'a dyn Fn(usize),
-    ) -> Self {
-        let expires = check(batch);
-        Self {
-            base,
-            root: Root { expires: base.root.expires || expires, ..base.root },
-            batch,
-            rules: Rules { horizon, through: batch.through() },
-            progress,
-            touching: false,
-            again,
-            reads: Reads::new(base.shared.psync()),
-            writes: Writes::new(base.shared.psync()),
-            claims: Claims::new(base.shared.pages(), class_of(batch, horizon)),
-            nodes: NodeWriter::default(),
-            dropped_documents: Vec::new(),
-            packed: false,
-            done: 0,
-        }
-    }
-
-    /// Pages of a leaf for entries of this count and these bytes.
-    fn leaf_pages(&self, entries: usize, bytes: usize) -> u32 {
-        self.base.shared.leaf_size().pages(self.root.leaf_pages, entries, bytes)
-    }
-
-    /// The most pages of a leaf. Only a leaf with more versions of one key is longer.
-    fn leaf_pages_max(&self) -> u32 {
-        self.base.shared.leaf_size().pages_max(self.root.leaf_pages)
-    }
-
+impl Apply<'_> {
     /// Number of children processed together for nodes of this level.
     fn chunk(&self, level: u8) -> usize {
         let pio_max = self.base.shared.psync().pio_max();
@@ -177,12 +108,6 @@ impl<'a> Apply<'a> {
     /// be retried after it.
     fn settled<T>(&mut self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| self.writes.settle().err().unwrap_or(error))
-    }
-
-    fn write_nodes_out(&mut self) -> Result<()> {
-        self.nodes.close(&mut self.claims, self.base.shared.pages().file())?;
-        self.writes.start(self.nodes.take_writes())?;
-        self.writes.settle()
     }
 
     /// Runs passes over the remembered leaves until none is left; each pass takes care of a level at least.
@@ -299,50 +224,4 @@ impl Iterator for Chunks {
 
 fn parents(items: Vec<Item>) -> Vec<Parent> {
     items.into_iter().map(|item| Parent::of(item.node, item.low, item.updates)).collect()
-}
-
-/// Assigns a node's updates to its children.
-fn split(batch: &dyn Batch, node: &Node, updates: Range<usize>) -> Vec<(usize, Range<usize>)> {
-    let mut out = Vec::new();
-    let mut start = updates.start;
-    while start < updates.end {
-        let child = node.search(batch.get(start).key);
-        let end = end_of(start, updates.end, |index| node.below_end(child, batch.get(index).key));
-        out.push((child, start..end));
-        start = end;
-    }
-    out
-}
-
-/// The first index above `start` that is not `within`, or `end`. The steps double, then halve.
-fn end_of(start: usize, end: usize, within: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut step) = (start + 1, 1);
-    while low + step <= end && within(low + step - 1) {
-        low += step;
-        step *= 2;
-    }
-    let mut high = (low + step - 1).min(end);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if within(middle) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    low
-}
-
-#[cfg(test)]
-mod tests {
-    use super::end_of;
-
-    #[test]
-    fn the_end_is_found_from_any_distance() {
-        for end in 1..70 {
-            for boundary in 1..=end {
-                assert_eq!(end_of(0, end, |index| index < boundary), boundary);
-            }
-        }
-    }
 }

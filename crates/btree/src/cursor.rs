@@ -8,15 +8,16 @@
 mod ahead;
 mod live;
 mod path;
+mod piece;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-pub(crate) use ahead::Piece;
 use ahead::{Ahead, Image};
 use index::{Bounds, Cursor, Direction, Moment, PairRef, Result, Show};
 use live::Live;
 use path::Path;
+pub(crate) use piece::Piece;
 
 use crate::filter::Link;
 use crate::leaf::{Span, Visible};

@@ -4,9 +4,9 @@
 //!    as *sorted*. An appended key is in the filter together with the page of its run.
 //! 2. So a lookup reads the appended pages that may hold its key, the newest first, then the part that the fences name.
 //!    The lookup ends with the first block that has the key.
-//! 3. A filter has [`ENTRY_BITS`] bits for each entry that the leaf has room for, so a filter never grows: an append
-//!    sets bits. Where a node has no room for so many bits, only appended keys are in the filter, in as many bits as
-//!    there are ([`Shape::covers_sorted`]).
+//! 3. A filter has [`shape::ENTRY_BITS`] bits for each entry that the leaf has room for, so a filter never grows: an
+//!    append sets bits. Where a node has no room for so many bits, only appended keys are in the filter, in as many
+//!    bits as there are ([`Shape::covers_sorted`]).
 //! 4. Before the bits stand the *ends*: the CRC of the last run of each page from the last sorted one on, except the
 //!    leaf's very last page. With the ends, each of these pages checks by itself, and a page that is not whole is
 //!    detected.
@@ -22,86 +22,13 @@
 //! - Of two versions of a key, the version in the later run is not the older one. So the first block that has a version
 //!   at or below a seq has the newest of them. An append keeps that by the newest seq in the pointer (`apply::window`).
 
-use index::bloom::{self, Hash, PROBES};
+mod shape;
+
+use index::bloom::{self, Hash};
+use shape::END;
+pub(crate) use shape::{BYTES_MAX, Shape};
 
 use crate::format::{Pointer, u32_at};
-
-/// Most bytes of a filter: three leaves with the longest bounds and filters fit in a node.
-pub(crate) const BYTES_MAX: usize = 328;
-
-/// Bits for each entry that a leaf has room for. Leaves are seven tenths full on average, so an entry has eleven, and
-/// one lookup in a hundred is misled.
-pub(crate) const ENTRY_BITS: usize = 8;
-
-/// Bytes of an end.
-const END: usize = 4;
-
-/// Bytes of a word.
-const WORD: usize = 8;
-
-const _: () = assert!(BYTES_MAX / WORD <= u8::MAX as usize);
-
-/// The size and content of a leaf's filter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// Words of bits; none where the leaf has no filter.
-    words: u8,
-    /// Whether the keys that the leaf was made with are in the filter.
-    covers_sorted: bool,
-}
-
-impl Shape {
-    /// No filter: every block that may hold a key has to be read.
-    pub(crate) const NONE: Self = Self { words: 0, covers_sorted: false };
-
-    /// The shape for a leaf of `pages` that was made of so many entries in `length` bytes, on `sorted` sorted pages.
-    pub(crate) fn new(pages: u32, sorted: u32, entries: usize, length: usize) -> Self {
-        let room = BYTES_MAX.saturating_sub((pages - sorted) as usize * END) / WORD;
-        let words = |bytes: usize| (bytes * entries).div_ceil(length.max(1)).saturating_mul(ENTRY_BITS).div_ceil(64);
-        let capacity = pages as usize * space::PAGE;
-        let (all, appended) = (words(capacity), words(capacity.saturating_sub(length)));
-        let (words, covers_sorted) = if all <= room { (all, true) } else { (appended.min(room), false) };
-        Self { words: u8::try_from(words).expect("at most BYTES_MAX"), covers_sorted }.sound()
-    }
-
-    /// A shape without bits is no filter.
-    const fn sound(self) -> Self {
-        if self.words == 0 { Self::NONE } else { self }
-    }
-
-    pub(crate) const fn is_none(self) -> bool {
-        self.words == 0
-    }
-
-    /// The probability that a filter of so many entries says that an absent key may be on a page, because other keys
-    /// have set all bits of the absent one.
-    pub(crate) fn mistaken(self, entries: f64) -> f64 {
-        let (bits, probes) = (f64::from(self.words) * 64.0, f64::from(PROBES));
-        if self.is_none() { 1.0 } else { (1.0 - (-probes * entries / bits).exp()).powf(probes) }
-    }
-
-    /// Whether the keys that the leaf was made with are in the filter.
-    pub(crate) const fn covers_sorted(self) -> bool {
-        self.covers_sorted
-    }
-
-    /// As a field of a pointer.
-    pub(crate) const fn field(self) -> u64 {
-        (self.words as u64) << 1 | self.covers_sorted as u64
-    }
-
-    /// The shape with this field, in a leaf of `pages` of which `sorted` are sorted. None where such a shape cannot be.
-    pub(crate) fn of_field(field: u64, pages: u32, sorted: u32) -> Option<Self> {
-        let shape = Self { words: u8::try_from(field >> 1).ok()?, covers_sorted: field & 1 == 1 };
-        let is_possible = shape == shape.sound() && sorted <= pages && shape.bytes(pages - sorted) <= BYTES_MAX;
-        is_possible.then_some(shape)
-    }
-
-    /// Bytes of such a filter with so many ends.
-    pub(crate) const fn bytes(self, ends: u32) -> usize {
-        if self.is_none() { 0 } else { ends as usize * END + self.words as usize * WORD }
-    }
-}
 
 /// The hash of a key together with the page that the key was appended on, or as sorted.
 fn on(hash: Hash, page: Option<u32>) -> Hash {
@@ -133,7 +60,7 @@ impl<'a> Filter<'a> {
 
     /// Whether the key may be on a page to which that key was appended, or among the keys that the leaf was made with.
     fn may_hold(&self, hash: Hash, page: Option<u32>) -> bool {
-        if page.is_none() && !self.pointer.filter.covers_sorted {
+        if page.is_none() && !self.pointer.filter.covers_sorted() {
             return true;
         }
         let bits = &self.bytes[self.pointer.ends() * END..];
@@ -187,7 +114,7 @@ impl Maker {
 
     /// Adds a key of a sorted page.
     pub(crate) fn add_sorted(&mut self, hash: Hash) {
-        if self.shape.covers_sorted {
+        if self.shape.covers_sorted() {
             self.add(hash, None);
         }
     }
@@ -231,23 +158,6 @@ mod tests {
         let mut key = [7; 16];
         key[12..].copy_from_slice(&number.to_be_bytes());
         key
-    }
-
-    #[test]
-    fn an_entry_has_eight_bits_as_far_as_a_node_has_room() {
-        assert_eq!(Shape::new(2, 1, 34, 4080), Shape { words: 9, covers_sorted: true });
-        let large = Shape::new(16, 8, 34 * 8, 8 * 4096);
-        assert_eq!(large, Shape { words: 34, covers_sorted: false });
-        assert_eq!(Shape::new(64, 32, 34 * 32, 32 * 4096), Shape { words: 25, covers_sorted: false });
-        assert_eq!(Shape::new(400, 100, 34, 4096), Shape::NONE);
-        for (pages, sorted, entries, length) in [(1, 1, 1, 40), (4, 1, 900, 4000), (64, 60, 2000, 245_000)] {
-            let shape = Shape::new(pages, sorted, entries, length);
-            assert!(shape.bytes(pages - sorted) <= BYTES_MAX);
-            assert_eq!(Shape::of_field(shape.field(), pages, sorted), Some(shape));
-        }
-        assert_eq!(Shape::of_field(1, 2, 1), None, "a filter without bits is none");
-        assert_eq!(Shape::of_field(42 << 1, 2, 1), None, "too long");
-        assert_eq!(Shape::of_field(400 << 1, 2, 1), None);
     }
 
     #[test]

@@ -45,6 +45,8 @@
 //! Invariant: [`LEAF_PAGES_MAX`] pages hold fewer entries than 24 bits can count.
 
 pub(crate) mod columns;
+mod fields;
+mod limits;
 pub(crate) mod node;
 pub(crate) mod root;
 pub(crate) mod run;
@@ -58,15 +60,9 @@ use index::Seq;
 use index::due::{Due, UNITS_LIMIT};
 
 use crate::filter::Shape;
-
-/// The most bytes of a key.
-pub const KEY_BYTES_MAX: usize = 1024;
-
-/// The most bytes of a value inside a leaf; longer values are documents.
-pub const INLINE_BYTES_MAX: usize = 2048;
-
-/// The most pages of a leaf: 64 MiB.
-pub const LEAF_PAGES_MAX: u32 = 16_384;
+use fields::u24;
+pub(crate) use fields::{u16_at, u32_at, u40, u48, u64_at};
+pub use limits::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};
 
 /// Length of a whole leaf pointer.
 pub(crate) const LEAF_POINTER: usize = 38;
@@ -97,10 +93,7 @@ const PAGE_BYTES: u32 = PAGE as u32;
 /// Pages that 48 bits can name.
 pub(crate) const PAGE_LIMIT: u64 = 1 << 48;
 
-const _: () = assert!(LEAF_PAGES_MAX as usize * run::PAGE_ENTRIES_MAX < 1 << 24);
 const _: () = assert!(LEAF_PAGES_MAX < 1 << (PART_BIT - SORTED_BIT));
-const _: () =
-    assert!(run::RUN_HEADER + run::ENTRY_FIXED + 8 + KEY_BYTES_MAX + INLINE_BYTES_MAX + run::EXPIRY_BYTES <= PAGE);
 
 /// Position and identity of a child. An internal node has one sorted page, and zeros from the length on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,37 +345,6 @@ pub(crate) const LEAF_FIELDS: usize = 10;
 
 /// Fields of a pointer to an internal node: the first of a leaf pointer's.
 pub(crate) const NODE_FIELDS: usize = 3;
-
-pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
-}
-
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    array(bytes, at).map(u16::from_le_bytes)
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    array(bytes, at).map(u32::from_le_bytes)
-}
-
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    array(bytes, at).map(u64::from_le_bytes)
-}
-
-fn u24(bytes: &[u8], at: usize) -> Option<u32> {
-    let [a, b, c] = array(bytes, at)?;
-    Some(u32::from_le_bytes([a, b, c, 0]))
-}
-
-pub(crate) fn u40(bytes: &[u8], at: usize) -> Option<u64> {
-    let [a, b, c, d, e] = array(bytes, at)?;
-    Some(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
-}
-
-pub(crate) fn u48(bytes: &[u8], at: usize) -> Option<u64> {
-    let [a, b, c, d, e, f] = array(bytes, at)?;
-    Some(u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))
-}
 
 #[cfg(test)]
 pub(crate) mod tests {

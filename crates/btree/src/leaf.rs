@@ -27,7 +27,7 @@ use space::PAGE;
 use crate::filter::{Filter, Link};
 use crate::format::run::{Heads, Identity, RUN_HEADER, Run, RunHeader};
 use crate::format::{Damage, Pointer};
-use crate::node::partition_point;
+use crate::partition::partition_point;
 
 pub(crate) use rest::Hidden;
 

@@ -50,13 +50,16 @@ mod leaf_size;
 mod load;
 mod look;
 mod node;
+mod partition;
 mod salvage;
 mod search;
 mod shared;
 mod tree;
 mod verify;
 mod version;
+mod view;
 mod walk;
+mod way;
 
 pub use counters::CountersSnapshot;
 pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};

@@ -18,10 +18,9 @@ use psync::Buffer;
 use space::PAGE;
 
 use crate::descend::{Child, Witness, descend};
-use crate::format::root::Redo;
+use crate::format::root::{Redo, record_error};
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Hidden, Visible};
-use crate::tree::record_error;
 use crate::version::Version;
 
 /// Shows the parts of a version that check, and reports the others.

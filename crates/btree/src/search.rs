@@ -27,9 +27,9 @@ use space::PAGE;
 use crate::filter::{Filter, Link};
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Leaf, Span, Visible};
-use crate::look::{self, Way};
 use crate::node::Node;
 use crate::version::Version;
+use crate::way::{Way, way};
 
 /// Keys that go down together.
 const KEYS_MAX: usize = 4096;
@@ -66,7 +66,7 @@ pub(crate) fn get_many(version: &Version, keys: &[&[u8]], at: Moment, out: &mut 
 }
 
 fn get(version: &Version, root: &Pointer, key: &[u8], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
-    match look::way(version, root, key)? {
+    match way(version, root, key)? {
         Some(way) => get_in(version, &way, key, at, out),
         None => Search { version, keys: &[key], at, order: &[(0, 0)], out }.root_leaf(root),
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use index::{
-    Again, Applied, Batch, Compacted, Error, Horizon, Index, LeafKeys, Part, Rescue, Result, Seq, TableId, Time, View,
+    Again, Applied, Batch, Compacted, Horizon, Index, LeafKeys, Part, Rescue, Result, Seq, TableId, Time, View,
 };
 use parking_lot::Mutex;
 use seeded::Bug;
@@ -11,8 +11,8 @@ use space::{Extent, PageId};
 
 use crate::apply::compact::compact;
 use crate::apply::{Apply, Done};
-use crate::format::root::{Redo, Root};
-use crate::format::{Damage, LEAF_PAGES_MAX};
+use crate::format::LEAF_PAGES_MAX;
+use crate::format::root::{Redo, Root, record_error};
 use crate::load::{Load, Loaded};
 use crate::shared::Shared;
 use crate::version::Version;
@@ -69,7 +69,7 @@ impl BTree {
     /// The tree that [`Index::root`] described. Nothing is read.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when `root` is not the root record of this table.
+    /// [`index::Error::Corrupt`] when `root` is not the root record of this table.
     pub fn open(shared: Arc<Shared>, table: TableId, root: &[u8]) -> Result<Self> {
         let root = Root::decode(root, table).map_err(|damage| record_error("root record", table, damage))?;
         Ok(Self::with(shared, table, root))
@@ -112,16 +112,6 @@ impl BTree {
 
     pub(crate) fn current(&self) -> Arc<Version> {
         Arc::clone(&self.state.lock().current)
-    }
-}
-
-pub(crate) fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
-    Error::Corrupt {
-        file: format!("{what} of table {}", table.0),
-        offset: damage.offset as u64,
-        what: damage.what,
-        expected: damage.expected,
-        found: damage.found,
     }
 }
 

@@ -8,21 +8,15 @@
 //!
 //! Invariant: an extent is released once, after every version that refers to it is gone.
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use index::{
-    Bounds, Cursor, Direction, Found, Moment, PairRef, Result, Seen, Seq, Show, ShowVersions, Stats, TableId, View,
-    Visit,
-};
+use index::{Result, Seq, TableId};
 use parking_lot::Mutex;
 use space::{Extent, PagedFile};
 
-use crate::cursor::TreeCursor;
 use crate::format::root::Root;
 use crate::node::Node;
 use crate::shared::Shared;
-use crate::{documents, look, search, verify, walk};
 
 /// The extents and tokens that a version keeps alive.
 pub(crate) struct Token {
@@ -90,64 +84,6 @@ impl Version {
             let _ = self.top.set(node);
         }
         Ok(self.top.get())
-    }
-}
-
-/// A cursor at its end.
-struct Nothing;
-
-impl Cursor for Nothing {
-    fn advance(&mut self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn run(&mut self, _until: Option<&[u8]>, _show: &mut Show<'_>) -> Result<ControlFlow<()>> {
-        Ok(ControlFlow::Continue(()))
-    }
-
-    fn current(&self) -> Option<PairRef<'_>> {
-        None
-    }
-}
-
-impl View for Version {
-    fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
-        assert_eq!(keys.len(), out.len(), "one place for each key");
-        if at.seq < self.floor {
-            return Ok(());
-        }
-        search::get_many(self, keys, at, out)
-    }
-
-    fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
-        if at.seq < self.floor {
-            return Ok(());
-        }
-        look::look(self, key, at, show)
-    }
-
-    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
-        if at.seq < self.floor {
-            return Ok(Box::new(Nothing));
-        }
-        Ok(Box::new(TreeCursor::new(self, bounds, at, direction)))
-    }
-
-    fn verify(&self, visit: &mut dyn Visit) -> Result<()> {
-        verify::verify(self, visit);
-        Ok(())
-    }
-
-    fn documents(&self, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()> {
-        documents::documents(self, from, show)
-    }
-
-    fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>> {
-        walk::fences(self, wanted)
-    }
-
-    fn stats(&self) -> Result<Stats> {
-        walk::stats(self)
     }
 }
 

@@ -15,8 +15,7 @@ use space::PAGE;
 
 use super::Apply;
 use super::layout::{Growth, SPREAD, length, packed, part};
-use super::rewrite::Merged;
-use super::window::{How, Parent, Task};
+use super::task::{How, Merged, Parent, Task};
 
 /// Most leaves of a row. A longer row is cut into hardly fewer leaves.
 const ROW_MAX: usize = 4;

@@ -1,4 +1,4 @@
-//! New internal nodes: how changed lists of children are packed into nodes, and how nodes are written.
+//! New internal nodes: how changed lists of children are packed into nodes.
 //!
 //! 1. [`Apply::repack`] takes the changed lists of a node's children and returns the node's own new list.
 //!    - An empty list vanishes, and a list too large for a page is cut.
@@ -7,34 +7,25 @@
 //!    - A node without a neighbour is looked at again ([`index::Again`]).
 //! 2. [`Apply::grow`] ends the way up: levels are put on top until one root is left, or levels with a single child are
 //!    taken off.
-//! 3. [`NodeWriter`] hands out pages from contiguous extents that double in size, and writes each extent in one piece.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use index::{Result, Seq, TableId};
-use psync::{Buffer, File, Request};
-use space::{Extent, PAGE};
+use index::{Result, Seq};
+use space::PAGE;
 
 use super::Apply;
-use super::claims::Claims;
-use crate::counters::count;
 use crate::format::Pointer;
-use crate::format::node::{NodeIdentity, Plan, decode, encode, node_bytes};
+use crate::format::node::{Plan, node_bytes};
 use crate::format::root::Root;
 use crate::node::{Edges, Node};
-use crate::shared::Shared;
-use index::due;
 
 /// A node smaller than this is joined with a neighbour.
 const SMALL: usize = PAGE / 4;
 
 /// Fill of nodes that will hardly grow.
 pub(crate) const PACKED: usize = PAGE * 15 / 16;
-
-/// Pages of the first and of the largest extent that a batch takes for nodes.
-const EXTENT_PAGES: (u32, u32) = (4, 256);
 
 /// A child on the way into a parent.
 enum Piece {
@@ -178,6 +169,13 @@ impl Apply<'_> {
         self.nodes.write(&mut self.claims, &self.base.shared, self.base.table, level, edges)
     }
 
+    /// Waits until all new nodes are written.
+    pub(super) fn write_nodes_out(&mut self) -> Result<()> {
+        self.nodes.close(&mut self.claims, self.base.shared.pages().file())?;
+        self.writes.start(self.nodes.take_writes())?;
+        self.writes.settle()
+    }
+
     /// Makes a root of a list of children on `level`, 0 for leaves; `old` is the former node of the children.
     pub(super) fn grow(&mut self, mut edges: Edges, mut level: u8, mut old: Option<&Node>) -> Result<Root> {
         let leaf_pages = self.root.leaf_pages;
@@ -257,72 +255,6 @@ fn cut(level: u8, edges: &Edges, packed: bool) -> Vec<Range<usize>> {
         start = end;
     }
     out
-}
-
-/// Hands out pages for new nodes, and writes the nodes in long pieces.
-#[derive(Default)]
-pub(crate) struct NodeWriter {
-    open: Option<Open>,
-    /// Pages of the next extent.
-    next: u32,
-    writes: Vec<Request>,
-}
-
-/// An extent with free pages.
-struct Open {
-    extent: Extent,
-    buffer: Buffer,
-    used: u32,
-}
-
-impl NodeWriter {
-    /// Adds a new node, which is in the cache from now on.
-    pub(crate) fn write(
-        &mut self, claims: &mut Claims, shared: &Shared, table: TableId, level: u8, edges: &Edges,
-    ) -> Result<Pointer> {
-        let (page, bytes) = self.page(claims, shared.pages().file())?;
-        let due = due::first(edges.pointers().iter().map(|child| child.due));
-        let pointer = Pointer { due, ..Pointer::to_node(page, shared.incarnation()) };
-        let identity = NodeIdentity { table, page, incarnation: pointer.incarnation, level };
-        encode(&identity, edges, bytes);
-        let node = decode(&identity, bytes).expect("a node that was just encoded");
-        shared.keep_node(&pointer, node);
-        count(&shared.counters.nodes_written, 1);
-        Ok(pointer)
-    }
-
-    /// The next page, and the buffer for its bytes.
-    fn page(&mut self, claims: &mut Claims, file: &File) -> Result<(u64, &mut [u8])> {
-        if self.open.as_ref().is_some_and(|open| open.used == open.extent.pages) {
-            self.close(claims, file)?;
-        }
-        let open = match self.open.take() {
-            Some(open) => self.open.insert(open),
-            None => {
-                let extent = claims.allocate_long(1, self.next.clamp(EXTENT_PAGES.0, EXTENT_PAGES.1))?;
-                self.next = extent.pages * 2;
-                self.open.insert(Open { extent, buffer: Buffer::zeroed(extent.pages as usize * PAGE), used: 0 })
-            }
-        };
-        let at = open.used as usize * PAGE;
-        open.used += 1;
-        Ok((open.extent.page.0 + u64::from(open.used) - 1, &mut open.buffer[at..at + PAGE]))
-    }
-
-    /// Gives back the unused pages, and queues the others to be written.
-    pub(crate) fn close(&mut self, claims: &mut Claims, file: &File) -> Result<()> {
-        if let Some(mut open) = self.open.take() {
-            claims.shorten(open.extent, open.used)?;
-            open.buffer.truncate(open.used as usize * PAGE);
-            self.writes.push(Request::write(file, open.extent.offset(), open.buffer, 0));
-        }
-        Ok(())
-    }
-
-    /// Takes the queued writes.
-    pub(crate) fn take_writes(&mut self) -> Vec<Request> {
-        std::mem::take(&mut self.writes)
-    }
 }
 
 #[cfg(test)]

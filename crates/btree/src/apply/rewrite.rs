@@ -16,7 +16,7 @@ use space::{Extent, PAGE};
 use super::Apply;
 use super::layout::{self, Cut, Growth};
 use super::neighbours::{Group, Member};
-use super::window::{How, Loaded, Parent, Task};
+use super::task::{How, Loaded, Merged, Parent, Task};
 use crate::counters::count;
 use crate::fences::{Fences, Parts};
 use crate::filter::{Maker, Shape};
@@ -30,16 +30,6 @@ const WRITE_BYTES_MAX: usize = 1 << 20;
 
 /// A leaf does not count as growing if its live keys grew by at most one part in this many.
 const FEW_PART: u32 = 32;
-
-/// The remaining entries of a leaf.
-pub(super) struct Merged<'w> {
-    pub(super) entries: Vec<Update<'w>>,
-    /// Bytes of the entries as one leaf.
-    pub(super) length: usize,
-    pub(super) growth: Growth,
-    /// Whether the leaf was cached.
-    hot: bool,
-}
 
 /// The content of a group, and how that content is cut into leaves.
 pub(super) struct Laid<'w> {

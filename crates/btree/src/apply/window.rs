@@ -31,69 +31,18 @@ use psync::{Buffer, Completion, Request};
 use seeded::Bug;
 use space::PAGE;
 
+use super::Apply;
 use super::neighbours::Group;
 use super::rewrite::{NewLeaf, is_sparse};
-use super::{Apply, split};
+use super::split::split;
+use super::task::{How, Loaded, Parent, Task};
 use crate::counters::count;
 use crate::filter::{Link, Maker};
 use crate::format::Pointer;
 use crate::format::run::{Identity, Plan, RUN_HEADER};
 use crate::leaf::{Leaf, check_tail};
-use crate::node::{Edges, Node};
-use crate::shared::Tail;
+use crate::node::Edges;
 use index::due;
-
-/// A node above leaves, or its substitute where the tree has none.
-pub(super) struct Parent {
-    node: Option<Arc<Node>>,
-    /// The only leaf, where the tree has no node.
-    only: Option<Pointer>,
-    low: Vec<u8>,
-    updates: Range<usize>,
-}
-
-impl Parent {
-    pub(super) fn of(node: Arc<Node>, low: Vec<u8>, updates: Range<usize>) -> Self {
-        Self { node: Some(node), only: None, low, updates }
-    }
-
-    /// A parent of the only leaf of a tree, or of an empty tree.
-    pub(super) fn around(only: Option<Pointer>, updates: Range<usize>) -> Self {
-        Self { node: None, only, low: Vec::new(), updates }
-    }
-
-    pub(super) fn children(&self) -> usize {
-        self.node.as_ref().map_or(1, |node| node.len())
-    }
-
-    /// The filter of a child.
-    fn filter(&self, child: usize) -> &[u8] {
-        self.node.as_ref().map_or(&[], |node| node.filter(child))
-    }
-
-    /// None in an empty tree.
-    pub(super) fn pointer(&self, child: usize) -> Option<Pointer> {
-        self.node.as_ref().map_or(self.only, |node| Some(node.pointer(child)))
-    }
-
-    pub(super) fn low(&self, child: usize) -> Vec<u8> {
-        match &self.node {
-            Some(node) if child > 0 => node.separator(child),
-            _ => self.low.clone(),
-        }
-    }
-
-    fn edges(&self) -> Edges {
-        if let Some(node) = &self.node {
-            return node.edges(&self.low);
-        }
-        let mut edges = Edges::default();
-        if let Some(only) = self.only {
-            edges.push(&self.low, only);
-        }
-        edges
-    }
-}
 
 /// Leaves that are being changed.
 pub(super) struct Window {
@@ -101,45 +50,6 @@ pub(super) struct Window {
     tasks: Vec<Task>,
     /// The part of each task's leaf that is in memory.
     loaded: Vec<Loaded>,
-}
-
-/// A leaf that the window changes.
-pub(super) struct Task {
-    pub(super) parent: usize,
-    pub(super) child: usize,
-    /// None in an empty tree.
-    pub(super) pointer: Option<Pointer>,
-    pub(super) updates: Range<usize>,
-    pub(super) how: How,
-}
-
-impl Task {
-    /// Whether the whole leaf has to be read, not only its last page.
-    fn reads_all(&self, pointer: &Pointer) -> bool {
-        pointer.documents || !matches!(self.how, How::Append { .. })
-    }
-}
-
-/// How a leaf is changed.
-pub(super) enum How {
-    /// Runs are appended at these positions; at least `keys_min` keys are live afterwards.
-    Append { runs: Vec<(usize, Plan)>, keys_min: u32 },
-    /// The leaf is rewritten.
-    Rewrite,
-    /// The leaf was planned for an append, but is rewritten with a neighbour.
-    Joined,
-}
-
-/// The part of a leaf that is in memory.
-pub(super) enum Loaded {
-    /// Nothing, because nothing is needed.
-    Nothing,
-    /// The last page, from the cache.
-    Tail(Arc<Tail>),
-    /// The last page, read from storage.
-    Page(Buffer),
-    /// The whole leaf, or its last part where that is enough, and whether the image came from the cache.
-    Leaf(Arc<Leaf>, bool),
 }
 
 /// An append that is being written.
@@ -297,13 +207,6 @@ impl<'a> Apply<'a> {
             start += count;
         }
         Ok(false)
-    }
-
-    /// Updates of the batch. A batch that only touches leaves has none.
-    pub(super) fn updates(&self, range: Range<usize>) -> impl Iterator<Item = Update<'a>> + use<'a> {
-        let batch = self.batch;
-        let range = if self.touching { 0..0 } else { range };
-        range.map(move |index| batch.get(index))
     }
 
     /// Looks up each task's pages in the cache. Returns the pages found, and read requests for the others, tagged with

@@ -49,7 +49,7 @@ pub(crate) use one_seq::OneSeqRun;
 pub(crate) use plan::{Plan, RunSize};
 pub(crate) use read::{EntryPlace, Heads, Run, RunHeader};
 
-use super::{INLINE_BYTES_MAX, KEY_BYTES_MAX, u16_at};
+use super::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX, u16_at};
 
 /// Bytes of the header of every run.
 pub(crate) const RUN_HEADER: usize = 18;
@@ -92,6 +92,8 @@ const VALUE_LENGTH: u16 = (1 << LENGTH_BITS) - 1;
 
 const _: () = assert!(INLINE_BYTES_MAX <= VALUE_LENGTH as usize);
 const _: () = assert!(ENTRY_BYTES_MIN <= ENTRY_FIXED);
+const _: () = assert!(LEAF_PAGES_MAX as usize * PAGE_ENTRIES_MAX < 1 << 24);
+const _: () = assert!(RUN_HEADER + ENTRY_FIXED + 8 + KEY_BYTES_MAX + INLINE_BYTES_MAX + EXPIRY_BYTES <= PAGE);
 // A uniform run of one entry is shorter than the general one, and so is a uniform run of more entries.
 const _: () = assert!(UNIFORM_HEADER < RUN_HEADER + ENTRY_FIXED);
 

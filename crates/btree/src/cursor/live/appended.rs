@@ -7,7 +7,7 @@
 use index::{Bounds, Moment};
 
 use super::survey::Survey;
-use super::{Version, versions};
+use super::versions::{Version, versions};
 use crate::format::Damage;
 use crate::leaf::Visible;
 

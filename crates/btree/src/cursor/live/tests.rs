@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use index::{Expiry, Operation, Payload, TableId, Update};
+use index::{Expiry, Operation, Payload, TableId, Time, Update};
 use proptest::prelude::*;
 use psync::Buffer;
 use space::PAGE;

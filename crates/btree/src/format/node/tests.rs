@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::super::tests::hex;
 use super::*;
 use index::bloom::Hash;
+use index::due::Due;
 
 use crate::filter::{Maker, Shape};
 use crate::node::Keys;

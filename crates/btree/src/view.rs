@@ -1,0 +1,68 @@
+//! Versions as readers see them: each read goes to the file that carries it out.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use index::{Bounds, Cursor, Direction, Found, Moment, PairRef, Result, Seen, Show, ShowVersions, Stats, View, Visit};
+
+use crate::cursor::TreeCursor;
+use crate::version::Version;
+use crate::{documents, look, search, verify, walk};
+
+/// A cursor at its end.
+struct Nothing;
+
+impl Cursor for Nothing {
+    fn advance(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn run(&mut self, _until: Option<&[u8]>, _show: &mut Show<'_>) -> Result<ControlFlow<()>> {
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn current(&self) -> Option<PairRef<'_>> {
+        None
+    }
+}
+
+impl View for Version {
+    fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
+        assert_eq!(keys.len(), out.len(), "one place for each key");
+        if at.seq < self.floor {
+            return Ok(());
+        }
+        search::get_many(self, keys, at, out)
+    }
+
+    fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
+        if at.seq < self.floor {
+            return Ok(());
+        }
+        look::look(self, key, at, show)
+    }
+
+    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
+        if at.seq < self.floor {
+            return Ok(Box::new(Nothing));
+        }
+        Ok(Box::new(TreeCursor::new(self, bounds, at, direction)))
+    }
+
+    fn verify(&self, visit: &mut dyn Visit) -> Result<()> {
+        verify::verify(self, visit);
+        Ok(())
+    }
+
+    fn documents(&self, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()> {
+        documents::documents(self, from, show)
+    }
+
+    fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>> {
+        walk::fences(self, wanted)
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        walk::stats(self)
+    }
+}
