@@ -15,6 +15,7 @@
 
 mod content;
 mod leaf;
+mod outcome;
 mod pack;
 mod tree;
 

@@ -3,7 +3,8 @@
 //! 1. The filter of a leaf stands in the link to the leaf. A key is in the filter by the bytes behind the chunks that
 //!    lead to the link, because a search knows the key there by these bytes.
 //! 2. A group that is a B+-tree of its own is in the filter by its chunk.
-//! 3. A rewritten leaf gets a new filter, of [`KEY_BITS`] bits for each key, but no more than [`BYTES_MAX`] bytes.
+//! 3. A rewritten leaf gets a new filter, of [`KEY_BITS`] bits for each key, but no more than [`FILTER_BYTES_MAX`]
+//!    bytes.
 //!
 //! Internal nodes have no filter. Neither has a leaf with such a group under chunks that its B+-tree skips, because a
 //! search does not know how many they are. The root of a trie has no link.
@@ -12,10 +13,8 @@
 
 use index::bloom::{self, Hash};
 
+use crate::format::FILTER_BYTES_MAX;
 use crate::format::node::{Group, Node};
-
-/// Most bytes of a filter. So at least seven leaves fit in a node, whatever their chunks.
-pub(crate) const BYTES_MAX: usize = 480;
 
 /// Bits for each key. One lookup in forty of an absent key is misled, because the filter is asked twice: for the key,
 /// and for its chunk.
@@ -29,7 +28,7 @@ pub(crate) fn of(node: &Node) -> Box<[u8]> {
     }
     let mut hashes = Vec::new();
     each(node, |hash| hashes.push(hash));
-    let mut bits = vec![0; (hashes.len() * KEY_BITS).div_ceil(8).min(BYTES_MAX)];
+    let mut bits = vec![0; (hashes.len() * KEY_BITS).div_ceil(8).min(FILTER_BYTES_MAX)];
     let is_missed = |hash: &Hash| seeded::on(seeded::Bug::FilterMissesKey) && hash.bits().is_multiple_of(16);
     hashes.into_iter().filter(|hash| !is_missed(hash)).for_each(|hash| bloom::add(&mut bits, hash));
     bits.into()

@@ -65,6 +65,9 @@ const DOCUMENT_EXPIRING: u64 = 5;
 /// Offsets of documents are multiples of this.
 const ALIGNMENT: u64 = 8;
 
+/// Most bytes of the filter in a link. So at least seven leaves fit in a node, whatever their chunks.
+pub(crate) const FILTER_BYTES_MAX: usize = 480;
+
 /// A decoded value, or the reason why the bytes do not check.
 pub(crate) type Checked<T> = Result<T, Damage>;
 

@@ -14,8 +14,8 @@ use doclog::{DocImage, Retained, SegmentId};
 use index::{Again, Applied, Result, Seq, TableId, View};
 
 use crate::apply::Done;
-use crate::format::record::{Commit, Header, Redo, Root};
-use crate::trie::{Trie, record_error};
+use crate::format::record::{Commit, Header, Redo, Root, record_error};
+use crate::trie::Trie;
 use crate::version::Version;
 
 /// The version that a root record describes.

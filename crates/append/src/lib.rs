@@ -52,6 +52,7 @@ mod stretch;
 mod trie;
 mod verify;
 mod version;
+mod view;
 mod walk;
 
 pub use format::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, KEY_BYTES_MAX};

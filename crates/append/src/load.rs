@@ -13,13 +13,12 @@ use std::collections::BTreeMap;
 use std::result::Result as Outcome;
 use std::sync::Arc;
 
-use doclog::{DocPointer, Retained, SegmentId, Unflushed};
+use doclog::{DocLog, DocPointer, Retained, SegmentId, Unflushed};
 use index::{Again, Batch, Error, Expiry, Horizon, Operation, Payload, Result, Seq, Update};
 use psync::File;
 
 use crate::apply::{Apply, Done};
 use crate::format::record::Redo;
-use crate::trie::Trie;
 use crate::version::Version;
 
 /// Bytes of keys and values that are applied together.
@@ -81,7 +80,7 @@ impl Batch for Entries {
     }
 }
 
-/// A trie under construction. See [`Trie::begin_load`].
+/// A trie under construction. See [`crate::Trie::begin_load`].
 pub struct Load {
     parts: Parts,
     base: Arc<Version>,
@@ -96,11 +95,11 @@ pub struct Load {
 
 /// The parts of its trie that a load needs.
 struct Parts {
-    nodes: Arc<doclog::DocLog>,
-    documents: Arc<doclog::DocLog>,
+    nodes: Arc<DocLog>,
+    documents: Arc<DocLog>,
 }
 
-/// A trie that is written, for [`Trie::take_loaded`].
+/// A trie that is written, for [`crate::Trie::take_loaded`].
 pub struct Loaded(pub(crate) Done);
 
 impl Loaded {
@@ -112,10 +111,9 @@ impl Loaded {
 }
 
 impl Load {
-    pub(crate) fn new(trie: &Trie, base: Arc<Version>, seq: Seq) -> Self {
-        let (nodes, documents) = (Arc::clone(&base.nodes), Arc::clone(trie.documents()));
+    pub(crate) fn new(base: Arc<Version>, documents: Arc<DocLog>, seq: Seq) -> Self {
         Self {
-            parts: Parts { nodes, documents },
+            parts: Parts { nodes: Arc::clone(&base.nodes), documents },
             base,
             horizon: Horizon::default(),
             entries: Entries { seq, ..Entries::default() },

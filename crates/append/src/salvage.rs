@@ -17,10 +17,9 @@ use space::FileStore;
 use crate::format::Damage;
 use crate::format::Link;
 use crate::format::node::Node;
-use crate::format::record::{Commit, HEADER_BYTES, Header, Redo, Root};
+use crate::format::record::{Commit, HEADER_BYTES, Header, Redo, Root, record_error};
 use crate::ordered::{Groups, Span, Walk, walk};
 use crate::shared::{Shared, corrupt};
-use crate::trie::record_error;
 use crate::version::Version;
 
 /// Shows the keys of a version that check, and the ranges that do not.

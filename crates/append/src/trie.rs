@@ -13,8 +13,7 @@ use space::{Class, Extent};
 
 use crate::apply::{Apply, Done};
 use crate::empty;
-use crate::format::Damage;
-use crate::format::record::{Commit, Header, Redo, Root};
+use crate::format::record::{Commit, Header, Redo, Root, record_error};
 use crate::load::{Load, Loaded};
 use crate::salvage;
 use crate::shared::Shared;
@@ -86,15 +85,11 @@ impl Trie {
         Ok(Self { shared, table, nodes, documents, state: Mutex::new(state) })
     }
 
-    pub(crate) const fn documents(&self) -> &Arc<DocLog> {
-        &self.documents
-    }
-
     /// Begins to load sorted entries; their versions will have the seq `seq`. None if the trie is not empty. Nothing
     /// else may change the trie until the load is dropped, published or discarded.
     pub fn begin_load(&self, seq: Seq) -> Option<Load> {
         let base = self.current();
-        base.header().root.is_none().then(|| Load::new(self, base, seq))
+        base.header().root.is_none().then(|| Load::new(base, Arc::clone(&self.documents), seq))
     }
 
     /// Takes the loaded entries. Readers below `floor` see none of them; `floor` is not less than the seq that the load
@@ -203,16 +198,6 @@ impl Batch for Nothing {
 
     fn through(&self) -> Seq {
         self.0
-    }
-}
-
-pub(crate) fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
-    Error::Corrupt {
-        file: format!("{what} of table {}", table.0),
-        offset: damage.offset as u64,
-        what: damage.what,
-        expected: damage.expected,
-        found: damage.found,
     }
 }
 

@@ -1,17 +1,14 @@
 //! A version of a trie, which never changes.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use doclog::{DocLog, DocPointer, SegmentId};
-use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seen, Seq, ShowVersions, Stats, View, Visit};
+use index::{Result, Seq};
 
-use crate::cursor::TrieCursor;
 use crate::format::node::Node;
 use crate::format::record::{Commit, Header, Redo};
 use crate::shared::{Home, Reader, Shared};
-use crate::{documents, look, search, verify, walk};
 
 /// One immutable version of a trie. Readers hold it in an `Arc` for as long as they like.
 pub(crate) struct Version {
@@ -56,9 +53,7 @@ impl Version {
     pub(crate) fn looked_up(&self, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
         self.shared.nodes(&self.home(), pointers, Reader::Lookup)
     }
-}
 
-impl Version {
     /// As `nodes`, for callers that take each node on its own: all nodes, or in place of the first the reason why one
     /// of them cannot be read.
     pub(crate) fn nodes_or_error(&self, pointers: &[DocPointer]) -> Vec<Result<Arc<Node>>> {
@@ -66,45 +61,5 @@ impl Version {
             Ok(nodes) => nodes.into_iter().map(Ok).collect(),
             Err(error) => vec![Err(error)],
         }
-    }
-}
-
-impl View for Version {
-    fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
-        assert_eq!(keys.len(), out.len(), "one place for each key");
-        if at.seq < self.floor {
-            return Ok(());
-        }
-        search::get_many(self, keys, at, out)
-    }
-
-    fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
-        if at.seq < self.floor {
-            return Ok(());
-        }
-        look::look(self, key, at, show)
-    }
-
-    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
-        // Readers older than the loaded entries find nothing.
-        let nothing = Bounds { lower: Bound::Excluded(Vec::new()), upper: Bound::Excluded(Vec::new()) };
-        let bounds = if at.seq < self.floor { &nothing } else { bounds };
-        Ok(Box::new(TrieCursor::new(self, bounds, at, direction)))
-    }
-
-    fn verify(&self, visit: &mut dyn Visit) -> Result<()> {
-        verify::verify(self, visit)
-    }
-
-    fn documents(&self, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()> {
-        documents::documents(self, from, show)
-    }
-
-    fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>> {
-        walk::fences(self, wanted)
-    }
-
-    fn stats(&self) -> Result<Stats> {
-        walk::stats(self)
     }
 }

@@ -7,7 +7,7 @@ use index::{Operation, Result, Update};
 
 use super::Apply;
 use super::content::Content;
-use super::tree::Outcome;
+use super::outcome::Outcome;
 use crate::format::node::{Group, Node, put_keys, put_tree};
 use crate::format::{Link, NODE_BYTES};
 use crate::search::chunk_at;

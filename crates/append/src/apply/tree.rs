@@ -8,45 +8,16 @@
 use std::ops::Range;
 
 use doclog::DocPointer;
-use index::{Expiry, Operation, Payload, Result, Seq, Stored, Update};
+use index::{Operation, Result};
 
 use super::Apply;
 use super::content::Content;
 use super::leaf::{GROUP_BYTES_MAX, common_chunks};
+use super::outcome::{Outcome, Owned};
 use crate::format::Link;
 use crate::format::node::{Group, Node};
 use crate::search::chunk_at;
 use crate::shared::corrupt;
-
-/// A version of a key that goes back into the leaf above its B+-tree.
-pub(super) struct Owned {
-    /// The bytes behind the chunk that leads to the tree.
-    rest: Vec<u8>,
-    seq: Seq,
-    value: Option<Stored>,
-    expiry: Option<Expiry>,
-}
-
-impl Owned {
-    pub(super) fn update(&self) -> Update<'_> {
-        let operation = match &self.value {
-            None => Operation::Delete,
-            Some(Stored::Inline(value)) => Operation::Put(Payload::Inline(value), self.expiry),
-            Some(Stored::Document(document)) => Operation::Put(Payload::Document(*document), self.expiry),
-        };
-        Update { key: &self.rest, seq: self.seq, operation }
-    }
-}
-
-/// The outcome of an update for a B+-tree.
-pub(super) enum Outcome {
-    /// No key is left.
-    Gone,
-    /// The tree stays, with this link to its root.
-    Tree(Link),
-    /// These keys are left.
-    Small(Vec<Owned>),
-}
 
 impl Apply<'_> {
     /// Applies updates to the trie; returns the link to its new root.

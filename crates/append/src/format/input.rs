@@ -5,10 +5,9 @@ use index::due::{Due, UNITS_LIMIT};
 use index::{Expiry, Operation, Payload, Seq};
 
 use super::{
-    ALIGNMENT, Checked, DOCUMENT, DOCUMENT_EXPIRING, Damage, INLINE_BYTES_MAX, KIND_BITS, TOMBSTONE, VALUE,
-    VALUE_EXPIRING,
+    ALIGNMENT, Checked, DOCUMENT, DOCUMENT_EXPIRING, Damage, FILTER_BYTES_MAX, INLINE_BYTES_MAX, KIND_BITS, TOMBSTONE,
+    VALUE, VALUE_EXPIRING,
 };
-use crate::filter;
 
 /// Bytes, and how many of them are read.
 #[derive(Clone, Debug)]
@@ -111,8 +110,8 @@ impl<'a> Input<'a> {
             return Err(Damage::new(begin, "time when a node is due", format!("less than {UNITS_LIMIT}"), units));
         }
         let (begin, filter) = (self.at, self.bytes()?);
-        if filter.len() > filter::BYTES_MAX {
-            let expected = format!("at most {} bytes", filter::BYTES_MAX);
+        if filter.len() > FILTER_BYTES_MAX {
+            let expected = format!("at most {} bytes", FILTER_BYTES_MAX);
             return Err(Damage::new(begin, "filter of a node", expected, filter.len()));
         }
         Ok((pointer, Due::from_units(units), filter))

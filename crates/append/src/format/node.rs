@@ -382,7 +382,7 @@ mod tests {
     use index::{Expiry, Payload};
 
     use super::*;
-    use crate::filter;
+    use crate::format::FILTER_BYTES_MAX;
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -451,7 +451,7 @@ mod tests {
         put_keys(&mut out, b"a", &[rising, version]);
         Node::decode(&encode(0, b"", 1, &out), 2).expect_err("seqs that do not fall");
         let mut tree = Vec::new();
-        let filter = vec![0; filter::BYTES_MAX + 1].into();
+        let filter = vec![0; FILTER_BYTES_MAX + 1].into();
         put_tree(&mut tree, b"ab", &Link { pointer: pointer(), due: None, filter });
         Node::decode(&encode(0, b"", 1, &tree), 2).expect_err("a filter that is too long");
     }

@@ -1,0 +1,50 @@
+//! Versions as readers see them: each read goes to the file that carries it out.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seen, ShowVersions, Stats, View, Visit};
+
+use crate::cursor::TrieCursor;
+use crate::version::Version;
+use crate::{documents, look, search, verify, walk};
+
+impl View for Version {
+    fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
+        assert_eq!(keys.len(), out.len(), "one place for each key");
+        if at.seq < self.floor {
+            return Ok(());
+        }
+        search::get_many(self, keys, at, out)
+    }
+
+    fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
+        if at.seq < self.floor {
+            return Ok(());
+        }
+        look::look(self, key, at, show)
+    }
+
+    fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
+        // Readers older than the loaded entries find nothing.
+        let nothing = Bounds { lower: Bound::Excluded(Vec::new()), upper: Bound::Excluded(Vec::new()) };
+        let bounds = if at.seq < self.floor { &nothing } else { bounds };
+        Ok(Box::new(TrieCursor::new(self, bounds, at, direction)))
+    }
+
+    fn verify(&self, visit: &mut dyn Visit) -> Result<()> {
+        verify::verify(self, visit)
+    }
+
+    fn documents(&self, from: &[u8], show: &mut ShowVersions<'_>) -> Result<()> {
+        documents::documents(self, from, show)
+    }
+
+    fn fences(&self, wanted: usize) -> Result<Vec<Vec<u8>>> {
+        walk::fences(self, wanted)
+    }
+
+    fn stats(&self) -> Result<Stats> {
+        walk::stats(self)
+    }
+}
