@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use braid::{Compression, Durability, Structure};
 
+use crate::error::within;
 use crate::values::Values;
 use crate::ycsb::{Core, Settings};
-use crate::{Error, Result, keys, queue, ycsb};
+use crate::{Error, Result, keys, ycsb};
 
 /// The table that workloads fill and read; YCSB workloads have another.
 pub const TABLE: &str = "bench";
+
+/// The table of the workload of jobs.
+pub(crate) const QUEUE_TABLE: &str = "queue";
 
 /// One workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,7 +139,7 @@ impl Workload {
     #[must_use]
     pub const fn table(self) -> &'static str {
         match self {
-            Self::Queue => queue::TABLE,
+            Self::Queue => QUEUE_TABLE,
             _ if self.is_ycsb() => ycsb::TABLE,
             _ => TABLE,
         }
@@ -247,7 +251,6 @@ impl Config {
     /// # Errors
     /// Names the option, its value and its limit.
     pub fn check(&self) -> Result<()> {
-        let within = Self::within;
         within("num", self.num, 1, u64::MAX >> 2)?;
         let key_bytes_max = match self.structure {
             Structure::Append => braid::KEY_BYTES_MAX_APPEND,
@@ -294,14 +297,6 @@ impl Config {
             workload if workload.is_sliced() => None,
             _ => Some(self.num),
         }
-    }
-
-    /// Refuses a value outside its limits.
-    pub(crate) fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
-        if (least..=most).contains(&value) {
-            return Ok(());
-        }
-        Err(Error::Invalid(format!("{name} is {value}: must be from {least} to {most}")))
     }
 
     /// Bytes of one record as the user counts them: key and value.

@@ -83,3 +83,11 @@ impl Error {
         move |source| Self::Io { action, path, source }
     }
 }
+
+/// Refuses a value outside its limits.
+pub(crate) fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{name} is {value}: must be from {least} to {most}")))
+}

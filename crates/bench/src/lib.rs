@@ -24,10 +24,12 @@
 
 mod config;
 mod error;
+mod latency;
 mod report;
 mod run;
 mod seen;
 mod slice;
+mod watch;
 mod workload;
 
 pub mod block;
@@ -46,5 +48,6 @@ pub mod ycsb;
 pub use config::{Config, TABLE, Workload};
 pub use error::{Error, Result};
 pub use report::{DepthRate, Limit, Report};
-pub use run::{Watch, existing_records, run};
+pub use run::{existing_records, run};
 pub use seen::ReadCount;
+pub use watch::Watch;

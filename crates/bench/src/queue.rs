@@ -14,11 +14,10 @@ use std::time::Instant;
 
 use braid::{Database, Table, WriteBatch};
 
+use crate::config::QUEUE_TABLE;
 use crate::slice::{Shared, Tally};
 use crate::{Config, Error, Result, keys};
 
-/// The table of the queue.
-pub(crate) const TABLE: &str = "queue";
 /// Prefix of the keys of claimed jobs.
 const CLAIMED: u64 = 1 << 62;
 
@@ -138,5 +137,5 @@ impl<'a> Clients<'a> {
 }
 
 fn wrong(what: &str) -> Error {
-    Error::Invalid(format!("table `{TABLE}`: {what}"))
+    Error::Invalid(format!("table `{QUEUE_TABLE}`: {what}"))
 }

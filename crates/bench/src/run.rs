@@ -11,7 +11,7 @@
 //!
 //! Invariant: counters of the process are read right before and right after a slice, so limits are not in them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use braid::{Database, Table, TableOptions};
@@ -23,7 +23,7 @@ use crate::process::{bytes_below, evict_page_cache, read_bytes};
 use crate::seen::{DeviceBytes, Frame, ReadCount, ScanRequest, Seen};
 use crate::slice::{Shared, Tally, drive};
 use crate::workload::{Job, foreign};
-use crate::{Config, DepthRate, Error, Limit, Report, Result, Workload, keys, queue, ycsb};
+use crate::{Config, DepthRate, Error, Limit, Report, Result, Watch, Workload, keys, queue, ycsb};
 
 /// Longest measurement of one limit.
 const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
@@ -37,16 +37,6 @@ const READ_BACK_STEP: u64 = 1000;
 const DEPTHS: [usize; 3] = [1, 32, 128];
 /// Most reads in flight while a limit is measured.
 const DEPTH_MAX: usize = 1024;
-
-/// Callbacks with which a caller follows and stops a run.
-pub struct Watch<'a> {
-    /// Set to stop soon; the report then covers the operations done.
-    pub stop: &'a AtomicBool,
-    /// Called about ten times a second with the operations done and, where known, the number intended.
-    pub progress: &'a (dyn Fn(u64, Option<u64>) + Sync),
-    /// Called at the start of each phase, with its name.
-    pub phase: &'a (dyn Fn(&str) + Sync),
-}
 
 /// Runs one workload.
 ///

@@ -12,17 +12,12 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::Result;
-use crate::run::Watch;
+use crate::latency::{histogram, nanoseconds_since};
 use crate::ycsb::Kinds;
+use crate::{Result, Watch};
 
 /// Interval between two reports of progress to the watcher.
 const TICK: Duration = Duration::from_millis(100);
-/// Longest latency that a histogram keeps apart: one hour in nanoseconds.
-const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// Decimal digits of a latency that are kept: within a hundredth. With a third digit the histograms of 64 threads would
-/// take more memory than many a database.
-const DIGITS: u8 = 2;
 
 /// The operations of one thread, or of several, in a slice.
 pub(crate) struct Tally {
@@ -39,15 +34,6 @@ pub(crate) struct Tally {
     /// Operations of all threads in each second of the slice but the last, where operations are counted as they are
     /// done.
     pub(crate) by_second: Vec<u64>,
-}
-
-/// Of nanoseconds.
-pub(crate) fn histogram() -> Histogram<u32> {
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).expect("the bounds are constants that hdrhistogram takes")
-}
-
-pub(crate) fn nanoseconds_since(begun: Instant) -> u64 {
-    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(LATENCY_MAX_NS)
 }
 
 impl Tally {

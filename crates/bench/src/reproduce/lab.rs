@@ -10,9 +10,9 @@ use psync::{Buffer, OpenOptions, Psync, Request};
 use serde::Serialize;
 use tempfile::TempDir;
 
+use crate::Watch;
 use crate::keys::{mix, stream};
 use crate::limits::median;
-use crate::run::Watch;
 use crate::{Error, Result};
 
 /// Bytes of one write while a file is filled.

@@ -36,7 +36,7 @@ pub use lab::{Device, Lab, Method};
 pub(crate) use plot::draw;
 pub use write::{Results, section_name};
 
-use crate::run::Watch;
+use crate::Watch;
 use crate::{Error, Result};
 use machine::Machine;
 

@@ -29,6 +29,7 @@ mod commit;
 mod load;
 mod logical;
 mod page;
+mod state;
 mod table;
 mod tuning;
 
@@ -37,6 +38,7 @@ use parking_lot::RwLock;
 use self::commit::Commit;
 use self::logical::{Logical, child};
 use self::page::{Format, Formats, Group, Node};
+use self::state::State;
 use self::table::Table;
 use crate::trees::pager::{NodeId, Pager, ReadGuard};
 use crate::trees::pending::{Operation, Pending, Snapshot};
@@ -52,16 +54,6 @@ pub struct Bftl {
     tuning: Tuning,
     pager: Pager,
     state: RwLock<State>,
-}
-
-struct State {
-    table: Table,
-    root: Node,
-    /// The level of the root; leaves are level 0.
-    height: usize,
-    reservation: Pending,
-    /// A commit failed half way, so the state is no longer the tree.
-    has_failed: bool,
 }
 
 impl Bftl {
@@ -104,15 +96,6 @@ impl Bftl {
         let committed = Commit::new(&self.pager, self.formats, state).run();
         state.has_failed = committed.is_err();
         committed
-    }
-}
-
-impl State {
-    fn check(&self) -> Result<()> {
-        if self.has_failed {
-            return Err(Error::Invalid("a commit of BFTL failed, so its tree is not whole: build it anew".to_owned()));
-        }
-        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@
 //! The windows of a merge or a scan (512 KiB for each level) come on top of the budget, as the windows of an apply do
 //! for Braid.
 
+mod levels;
 mod merge;
 mod page;
 mod run;
@@ -32,12 +33,13 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
+use self::levels::Levels;
 use self::merge::{Cascade, Newest, merge};
 use self::page::{Layout, Page};
-use self::run::{Chunks, Item, Run, RunReader};
+use self::run::{Chunks, Item, RunReader};
 use crate::Result;
 use crate::trees::pager::Pager;
-use crate::trees::pending::{Operation, Pending, partition};
+use crate::trees::pending::{Operation, Pending};
 use crate::trees::{Setting, Sorted, Tree, bulk};
 
 pub use self::tuning::{Tuning, tune};
@@ -55,14 +57,6 @@ pub struct FdTree {
 struct State {
     head: Pending,
     levels: Arc<Levels>,
-}
-
-/// The levels on the device, and the fences of the head.
-struct Levels {
-    /// Level 1 first.
-    runs: Vec<Arc<Run>>,
-    /// The first keys of the pages of level 1.
-    fences: Vec<u8>,
 }
 
 impl FdTree {
@@ -196,16 +190,6 @@ impl FdTree {
                 if Some(index) < lowest { Page::parse(self.layout, &run.read(number)?)?.child(first) } else { None };
         }
         Ok(readers)
-    }
-}
-
-impl Levels {
-    /// The page of level 1 that a key can be in.
-    fn first_page(&self, layout: Layout, key: &[u8]) -> Option<u32> {
-        let key_bytes = layout.shape.key_bytes;
-        let after =
-            partition(self.fences.len() / key_bytes, |fence| &self.fences[fence * key_bytes..][..key_bytes] <= key);
-        after.checked_sub(1).and_then(|page| u32::try_from(page).ok())
     }
 }
 

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::Kind;
-use crate::slice::{histogram, nanoseconds_since};
+use crate::latency::{histogram, nanoseconds_since};
 
 /// Latencies in nanoseconds of the operations of one kind.
 pub(crate) struct Calls {

@@ -10,9 +10,10 @@
 
 use rand::Rng;
 
-use super::InsertOrder;
+use super::mix::InsertOrder;
+use crate::error::within;
 use crate::keys::mix;
-use crate::{Config, values};
+use crate::values;
 
 /// The prefix of every key.
 const PREFIX: &[u8] = b"user";
@@ -163,10 +164,10 @@ impl Shape {
     /// # Errors
     /// Names the parameter, its value and its limit.
     pub fn check(&self) -> crate::Result<()> {
-        Config::within("field count", self.field_count as u64, 1, Self::FIELDS_MAX as u64)?;
-        Config::within("field length", self.field_length as u64, 1, braid::VALUE_BYTES_MAX)?;
-        Config::within("zero padding", self.zero_padding as u64, 0, Self::ZERO_PADDING_MAX as u64)?;
-        Config::within("field count x field length", self.value_bytes() as u64, 1, braid::VALUE_BYTES_MAX)
+        within("field count", self.field_count as u64, 1, Self::FIELDS_MAX as u64)?;
+        within("field length", self.field_length as u64, 1, braid::VALUE_BYTES_MAX)?;
+        within("zero padding", self.zero_padding as u64, 0, Self::ZERO_PADDING_MAX as u64)?;
+        within("field count x field length", self.value_bytes() as u64, 1, braid::VALUE_BYTES_MAX)
     }
 }
 

@@ -4,9 +4,9 @@ use braid::FlushScheme;
 use psync::OpenOptions;
 use psync::probe::flushed_writes_per_second;
 
+use super::figures::Workload;
 use super::run::{Plan, Sample, run};
 use super::scale::{PAPER_THREADS, Scale, THREADS};
-use super::throughput::Workload;
 use crate::Result;
 use crate::limits::median;
 use crate::reproduce::figure::{mean, paired_ratio};

@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 use braid::FlushScheme;
 
 use super::contest::Cell;
+use super::figures::Workload;
 use super::run::{Quantity, Sample};
-use super::throughput::Workload;
 use crate::reproduce::figure::{Claim, number, times, times_range};
 
 /// A goal of every workload.
@@ -126,9 +126,9 @@ fn device(cells: &[Cell], threads: RangeInclusive<usize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::flush::figures::INSERT;
     use crate::reproduce::flush::run::Counts;
     use crate::reproduce::flush::scale::THREADS;
-    use crate::reproduce::flush::throughput::INSERT;
 
     fn sample(transactions: u64, flushes: u64) -> Sample {
         Sample {

@@ -19,6 +19,7 @@
 
 mod analysis;
 mod contest;
+mod figures;
 mod judge;
 mod run;
 mod scale;
@@ -52,7 +53,7 @@ impl FlushPaper {
     fn inserts(&mut self, lab: &mut Lab<'_>) -> Result<&[Cell]> {
         let cells = match self.inserts.take() {
             Some(cells) => cells,
-            None => contest::contest(lab, &self.scale, &throughput::INSERT)?,
+            None => contest::contest(lab, &self.scale, &figures::INSERT)?,
         };
         Ok(self.inserts.insert(cells))
     }
@@ -95,10 +96,10 @@ impl Experiment for FlushPaper {
         match figure {
             "5a" => {
                 let scale = self.scale;
-                Ok(throughput::finding(&throughput::INSERT, &scale, self.inserts(lab)?))
+                Ok(throughput::finding(&figures::INSERT, &scale, self.inserts(lab)?))
             }
-            "5b" => throughput::measured(&throughput::UPDATE_SEARCH, &self.scale, lab),
-            "6" => throughput::measured(&throughput::OLTP, &self.scale, lab),
+            "5b" => throughput::measured(&figures::UPDATE_SEARCH, &self.scale, lab),
+            "6" => throughput::measured(&figures::OLTP, &self.scale, lab),
             _ => Ok(analysis::table(self.inserts(lab)?)),
         }
     }

@@ -2,8 +2,9 @@
 
 use psync::probe::DeviceProfile;
 
+use super::paper::{B_PLUS, FD, PIO, PioPaper};
 use super::scale::{EASY_RATIO, LARGE, PAPER_RATIO, SMALL, Scale};
-use super::{B_PLUS, FD, PIO, PioPaper, memory, tuning};
+use super::{memory, tuning};
 use crate::Result;
 use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Claim, Drawing, Figure, Panel, Point, paired_ratio, times};

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::OFlags;
 
-use super::claim;
+use super::paper::claim;
 use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Drawing, Figure, Panel, Point, times, times_range};
 use crate::reproduce::lab::{Device, Lab};

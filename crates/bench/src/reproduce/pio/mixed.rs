@@ -1,7 +1,8 @@
 //! Figure 12: four indexes in five mixed workloads, each tuned for the workload by its own method.
 
+use super::paper::{B_PLUS, BFTL, FD, PIO, PioPaper, claim};
 use super::scale::{PAPER_RATIO, SMALL};
-use super::{PIO, PioPaper, claim, memory, tuning};
+use super::{memory, tuning};
 use crate::Result;
 use crate::reproduce::figure::{Axis, Claim, Drawing, Figure, Panel, Point, paired_ratio, times_range};
 use crate::reproduce::lab::{Device, Lab};
@@ -13,9 +14,9 @@ const INSERTS: [u32; 5] = [10, 30, 50, 70, 90];
 
 /// The paper's statements about the other trees.
 const PAPER: [(&str, &str); 3] = [
-    (super::BFTL, "2.5x to 13.7x, 2x to 13x, 2.1x to 15x"),
-    (super::B_PLUS, "1.6x to 11x, 1.4x to 10.9x, 1.6x to 10.5x"),
-    (super::FD, "1.23x to 1.47x, 1.24x to 1.45x, 1.24x to 1.46x"),
+    (BFTL, "2.5x to 13.7x, 2x to 13x, 2.1x to 15x"),
+    (B_PLUS, "1.6x to 11x, 1.4x to 10.9x, 1.6x to 10.5x"),
+    (FD, "1.23x to 1.47x, 1.24x to 1.45x, 1.24x to 1.46x"),
 ];
 
 /// Figure 12.
@@ -70,7 +71,7 @@ fn claims(name: &str, ratios: &[f64], device: &Device, setting: &str) -> Vec<Cla
     let says = PAPER.iter().find(|(known, _)| *known == name).map_or("", |(_, says)| says);
     let what = format!("mixed workloads against the {name}, 10 % to 90 % inserts");
     let row = claim("12", &what, says, times_range(ratios), device, setting);
-    if name != super::B_PLUS {
+    if name != B_PLUS {
         return vec![row];
     }
     let met = ratios.iter().all(|ratio| *ratio > 1.0);

@@ -10,7 +10,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::io::{DirectFile, INTERLEAVED, LEVELS, PAGE, run};
-use super::{PioPaper, claim};
+use super::paper::{PioPaper, claim};
 use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Drawing, Figure, Panel, Point, times};
 use crate::reproduce::lab::{Device, Lab, Turn};

@@ -1,7 +1,8 @@
 //! Figure 9: point searches with buffers of different sizes.
 
+use super::paper::{B_PLUS, PIO, PioPaper, claim};
 use super::scale::{PAPER_RATIO, SMALL};
-use super::{B_PLUS, PIO, PioPaper, claim, memory, tuning};
+use super::{memory, tuning};
 use crate::Result;
 use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Drawing, Figure, Panel, Point, paired_ratio, times_range};

@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::paper::{B_LINK, B_PLUS, PIO, PioPaper, claim};
 use super::scale::{SMALL, Scale};
-use super::{B_LINK, B_PLUS, PIO, PioPaper, claim, memory, tuning};
+use super::{memory, tuning};
 use crate::reproduce::Finding;
 use crate::reproduce::figure::{Axis, Claim, Drawing, Figure, Panel, Point, paired_ratio, times, times_range};
 use crate::reproduce::lab::{Device, Lab};

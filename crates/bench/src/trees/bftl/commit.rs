@@ -16,9 +16,9 @@
 
 use psync::Buffer;
 
-use super::State;
 use super::logical::{Changes, Logical};
 use super::page::{Format, Formats, HEADER_BYTES, Node, PAGE_BYTES, write_page};
+use super::state::State;
 use crate::Result;
 use crate::trees::pager::{NodeId, Pager, ReadGuard};
 use crate::trees::pending::Operation;

@@ -9,7 +9,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::Levels;
+use super::levels::Levels;
 use super::page::Layout;
 use super::run::{Chunks, Item, Run, RunReader, RunWriter};
 use crate::Result;
