@@ -68,6 +68,16 @@ pub(crate) fn list(rows: &[(&str, String)]) -> Vec<String> {
     rows.iter().map(|(name, value)| format!("{name:<width$}  {value}")).collect()
 }
 
+/// A title, and rows of text in columns below it.
+pub(crate) fn section(title: &str, rows: &[Vec<String>], output: &mut Output) -> Result<()> {
+    output.line("")?;
+    output.line(title)?;
+    for line in table(rows) {
+        output.line(format!("  {line}"))?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -129,6 +129,11 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.digits$}%", share * 100.0)
 }
 
+/// A count of bytes or things in memory; the greatest where it is larger.
+pub(crate) fn to_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -26,7 +26,7 @@ use petgraph::{
 
 use crate::{
     Anomaly, Dependency, DependencyKind, History, Isolation, Kind, Outcome, Proof,
-    inference::{Edge, Part},
+    findings::{Edge, Part},
 };
 
 /// The edges that a search takes.

@@ -34,6 +34,7 @@
 
 mod anomaly;
 mod cycles;
+mod findings;
 mod history;
 mod inference;
 mod lists;

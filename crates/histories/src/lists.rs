@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 use crate::{
     DependencyKind, Element, Isolation, Key, Kind, Proof,
     anomaly::versus,
+    findings::{Base, Edge, Findings, OfKey, Part, Write},
     history::shown,
-    inference::{Base, Edge, Findings, OfKey, Part, Write},
 };
 
 /// The order of a list's elements.

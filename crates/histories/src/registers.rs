@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     DependencyKind, Element, Isolation, Key, Outcome, Proof,
-    inference::{Base, Edge, Findings, OfKey, Part, Write},
+    findings::{Base, Edge, Findings, OfKey, Part, Write},
 };
 
 /// The version that a read found.

@@ -16,7 +16,9 @@ use crate::interrupt;
 use crate::open::{Mode, Tuning, parse_compression, parse_structure};
 use crate::output::{Output, table};
 use crate::progress::Progress;
-use crate::units::{bytes, count, microseconds, number, parse_count, parse_size, parse_time, percent, seconds};
+use crate::units::{
+    bytes, count, microseconds, number, parse_count, parse_size, parse_time, percent, seconds, to_usize,
+};
 
 /// Measure workloads, beside the device's own limits in the same minute
 ///
@@ -302,10 +304,6 @@ pub(super) fn temporary_directory(prefix: &str) -> Result<TempDir> {
         .prefix(prefix)
         .tempdir_in(&parent)
         .map_err(Error::io("creating a temporary directory in", parent))
-}
-
-fn to_usize(value: u64) -> usize {
-    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 fn print(report: &Report, output: &mut Output) -> Result<()> {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::exit::{Error, Exit, Result};
 use crate::open::parse_backend;
-use crate::output::{Output, table};
+use crate::output::{Output, section};
 use crate::units::{bytes, microseconds, number, parse_count, parse_size};
 
 /// Measure the device under a directory, and show what follows from it
@@ -111,7 +111,9 @@ impl Device {
             return Err(Error::NotFound(format!("there is no database in {}", self.directory.display())));
         }
         if self.learned {
-            return learned::run(self, &psync, json);
+            let workload = self.workload();
+            let Self { directory, save, explain, .. } = self;
+            return learned::run(learned::Request { directory, workload, save, explain }, &psync, json);
         }
         let profile = profile(&psync, &self.directory)?;
         if self.save {
@@ -171,15 +173,6 @@ fn print(report: &Report, output: &mut Output) -> Result<()> {
     section("Writes of L pages in place:", &writes(profile), output)?;
     section("Durable writes of a page in place, alone:", &durable(profile), output)?;
     section("What follows:", &follows(report), output)
-}
-
-fn section(title: &str, rows: &[Vec<String>], output: &mut Output) -> Result<()> {
-    output.line("")?;
-    output.line(title)?;
-    for line in table(rows) {
-        output.line(format!("  {line}"))?;
-    }
-    Ok(())
 }
 
 fn measured(profile: &DeviceProfile) -> Vec<Vec<String>> {

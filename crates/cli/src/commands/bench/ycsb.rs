@@ -5,7 +5,7 @@ use bench::ycsb::{Distribution, InsertOrder, Latency, LatencyFrom, Settings, Sha
 use clap::Args;
 
 use crate::exit::{Error, Result};
-use crate::units::{bytes, count, microseconds, number, parse_count, parse_size};
+use crate::units::{bytes, count, microseconds, number, parse_count, parse_size, to_usize};
 
 const HEADING: &str = "YCSB options";
 
@@ -66,7 +66,7 @@ impl Ycsb {
 
     pub(super) fn settings(&self) -> Settings {
         let default = Shape::default();
-        let or = |value: Option<u64>, default: usize| value.map_or(default, super::to_usize);
+        let or = |value: Option<u64>, default: usize| value.map_or(default, to_usize);
         Settings {
             shape: Shape {
                 field_count: or(self.field_count, default.field_count),

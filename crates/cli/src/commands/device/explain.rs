@@ -2,9 +2,8 @@
 
 use btree::cost::{AS_GOOD, Choice, Estimate, Memory, PIO_MAX_BOUNDS, ROOM_ENTRIES, ROOM_PAGES_MAX, Workload};
 
-use super::section;
 use crate::exit::Result;
-use crate::output::Output;
+use crate::output::{Output, section};
 use crate::units::{bytes, count, microseconds, percent};
 
 /// Prints the terms for each leaf size, and the choices.

@@ -10,9 +10,9 @@ use psync::probe::{
 };
 use serde::Serialize;
 
-use super::{Device, explain};
+use super::explain;
 use crate::exit::{Error, Exit, Result};
-use crate::output::{Output, table};
+use crate::output::{Output, section, table};
 use crate::units::{bytes, count, microseconds, percent};
 
 #[derive(Serialize)]
@@ -56,30 +56,39 @@ impl Follows {
     }
 }
 
-pub(super) fn run(device: Device, psync: &Psync, json: bool) -> Result<Exit> {
-    let directory = &device.directory;
-    if !recall(psync, directory)? {
+/// What is asked of the command.
+pub(super) struct Request {
+    pub(super) directory: PathBuf,
+    pub(super) workload: Workload,
+    /// Whether the database is to go by what it learned.
+    pub(super) save: bool,
+    /// Whether every term of the cost model is shown.
+    pub(super) explain: bool,
+}
+
+pub(super) fn run(request: Request, psync: &Psync, json: bool) -> Result<Exit> {
+    let Request { directory, workload, save: saves, explain } = request;
+    if !recall(psync, &directory)? {
         return Err(Error::NotFound(format!(
             "nothing was learned yet in {}: a database learns from its reads and writes past the page cache, and saves that with a checkpoint and when it is closed",
             directory.display()
         )));
     }
-    let saved = known(psync, directory);
+    let saved = known(psync, &directory);
     let is_saved_in_use = saved.is_some();
     let in_use = saved.unwrap_or_default();
-    let learned = learned(psync, device_of(directory)?, &in_use);
-    if device.save {
+    let learned = learned(psync, device_of(&directory)?, &in_use);
+    if saves {
         check(&learned)?;
-        save(directory, &learned.profile)?;
+        save(&directory, &learned.profile)?;
     }
-    let workload = device.workload();
     let choice = choose(&learned.profile, &workload);
     let report = Report {
         is_saved_in_use,
-        is_learned_saved: device.save,
+        is_learned_saved: saves,
         by_in_use: Follows::new(&in_use, &choose(&in_use, &workload)),
         by_learned: Follows::new(&learned.profile, &choice),
-        directory: device.directory,
+        directory,
         in_use,
         learned,
         workload,
@@ -90,7 +99,7 @@ pub(super) fn run(device: Device, psync: &Psync, json: bool) -> Result<Exit> {
         output.json(&report)?;
     } else {
         print(&report, &mut output)?;
-        if device.explain {
+        if explain {
             explain::print(&report.workload, &report.choice, &mut output)?;
         }
     }
@@ -119,7 +128,7 @@ fn print(report: &Report, output: &mut Output) -> Result<()> {
     for line in figures(&report.learned) {
         output.line(format!("  {line}"))?;
     }
-    super::section("What it would change:", &changes(report), output)?;
+    section("What it would change:", &changes(report), output)?;
     if report.is_learned_saved {
         output.line("")?;
         output.line(

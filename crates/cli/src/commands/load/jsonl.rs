@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
-use super::{Parsed, Record};
+use super::record::{Parsed, Record};
 use crate::bytes::unhex;
 
 #[derive(Deserialize)]

@@ -14,10 +14,11 @@ mod files;
 pub(super) mod jsonl;
 mod lines;
 mod loader;
+mod record;
 mod tsv;
 
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use clap::Args;
 use serde::Serialize;
@@ -32,6 +33,8 @@ use crate::units::{bytes, bytes_f64, count, number};
 pub(crate) use files::{Skipped, load_files};
 pub(super) use lines::Lines;
 pub(crate) use loader::Loader;
+use record::Parsed;
+pub(super) use record::Record;
 
 /// Load many records: a directory of files, tab-separated lines, or JSON lines
 ///
@@ -198,18 +201,6 @@ impl Load {
         }
         Ok(None)
     }
-}
-
-/// A record of a line, nothing for a line that has none, or what is wrong with it.
-type Parsed = std::result::Result<Option<Record>, String>;
-
-/// A record that was read.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) key: Vec<u8>,
-    pub(super) value: Vec<u8>,
-    /// When the value expires, if it does.
-    pub(super) expires: Option<SystemTime>,
 }
 
 enum Input {

@@ -1,6 +1,6 @@
 //! Lines of key, tab, value.
 
-use super::{Parsed, Record};
+use super::record::{Parsed, Record};
 use crate::bytes::Format;
 
 /// The record of a line.

@@ -12,7 +12,7 @@ use braid::Database;
 use rand::Rng;
 use serde::Serialize;
 
-use super::{Story, interrupted};
+use super::story::{Story, interrupted};
 use crate::exit::{Error, Result};
 use crate::units::{count, seconds};
 

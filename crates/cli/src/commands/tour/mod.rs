@@ -13,6 +13,7 @@
 mod kill;
 mod reads;
 mod source;
+mod story;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ use crate::open::{Mode, Tuning};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::units::{bytes, count, parse_size, parse_time, seconds};
+use story::{Story, interrupted};
 
 /// See what Braid does, on real files, in under a minute
 ///
@@ -87,29 +89,6 @@ struct Loaded {
     bytes_per_second: f64,
     durability: &'static str,
     left_out: Skipped,
-}
-
-/// Where the tour tells its story: standard output for people, nowhere when the end is JSON.
-struct Story {
-    output: Output,
-    json: bool,
-    step: u32,
-}
-
-impl Story {
-    fn say(&mut self, text: impl AsRef<str>) -> Result<()> {
-        if !self.json {
-            self.output.line(text)?;
-            self.output.flush()?;
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, title: &str) -> Result<()> {
-        self.step += 1;
-        let text = format!("\n{}. {title}", self.step);
-        self.say(text)
-    }
 }
 
 impl Tour {
@@ -196,10 +175,6 @@ impl Drop for Place {
             eprintln!("braid: removing {}: {error}", path.display());
         }
     }
-}
-
-fn interrupted() -> Result<()> {
-    if interrupt::came() { Err(Error::Interrupted("interrupted: the tour ends here".into())) } else { Ok(()) }
 }
 
 fn load(database: &Database, table: &Table, sources: &[PathBuf], story: &mut Story) -> Result<Loaded> {

@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::Serialize;
 
-use super::{Story, interrupted};
+use super::story::{Story, interrupted};
 use crate::exit::Result;
 use crate::output::table as columns;
 use crate::progress::Progress;
