@@ -93,8 +93,9 @@ pub use handles::load::Loader;
 pub use handles::range::{Entry, Range};
 pub use handles::snapshot::Snapshot;
 pub use handles::stats::{CacheStats, LogStats, SpaceStats, Stats, StreamStats, TableStats};
-pub use handles::table::{Swap, Table};
+pub use handles::table::Table;
 pub use handles::transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};
+pub use handles::writes::Swap;
 pub use index::Seq;
 pub use options::{HISTORY_MAX, Options, TableOptions};
 pub use psync::{

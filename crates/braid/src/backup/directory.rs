@@ -18,7 +18,8 @@ use super::{
     BackupPoint,
     file::ToFile,
     format::{HEADER_BYTES, Header},
-    path_error, reader,
+    path_error::path_error,
+    reader,
 };
 use crate::{
     error::{Error, Result},

@@ -5,9 +5,7 @@
 //! 2. The block of type end is written after all blocks before.
 
 use std::{
-    io::Write,
     ops::ControlFlow,
-    path::Path,
     sync::{
         Arc,
         mpsc::{Receiver, SyncSender, sync_channel},
@@ -18,10 +16,10 @@ use std::{
 use index::TableId;
 
 use super::{
-    BackupProgress, BackupReport,
     blocks::{Block, Blocks, Memory, Take},
     format::{Counts, HEADER_BYTES, Header, header_crc, kind, seal_block},
-    path_error,
+    progress::{BackupProgress, BackupReport},
+    sink::Sink,
 };
 use crate::{
     error::{Error, Result},
@@ -30,29 +28,6 @@ use crate::{
 
 /// Blocks between the two threads.
 const BLOCKS_BETWEEN: usize = 8;
-/// Name of a stream in errors.
-pub(super) const STREAM: &str = "the backup stream";
-
-/// Destination of encoded bytes.
-pub(super) trait Sink: Send {
-    /// Takes the next bytes.
-    fn write(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Called after the last bytes.
-    fn end(&mut self) -> Result<()>;
-}
-
-/// A stream of the caller.
-pub(super) struct ToStream<W>(pub(super) W);
-
-impl<W: Write + Send> Sink for ToStream<W> {
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.write_all(bytes).map_err(path_error("write", Path::new(STREAM)))
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.0.flush().map_err(path_error("write", Path::new(STREAM)))
-    }
-}
 
 /// Makes blocks of the contents of a backup.
 pub(super) type Encoder<'a> = Blocks<'a, Outgoing<'a>>;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use psync::{BLOCK, Buffer, File, OpenOptions, Psync, Request, Stream};
 
-use super::encoder::Sink;
+use super::sink::Sink;
 use crate::error::Result;
 
 /// Bytes of a write.

@@ -341,7 +341,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     use super::{
-        super::encoder::{ToStream, run},
+        super::{encoder::run, sink::ToStream},
         *,
     };
     use crate::{

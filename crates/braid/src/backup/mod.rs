@@ -30,9 +30,12 @@ mod file;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod path_error;
 mod point;
+mod progress;
 mod reader;
 mod restore;
+mod sink;
 mod stretches;
 
 use std::{
@@ -46,11 +49,12 @@ use std::{
 
 use blocks::Memory;
 use directory::Directory;
-use encoder::{Encoder, ToStream};
+use encoder::Encoder;
 use format::Header;
 use index::Seq;
 use psync::Request;
 use rand::RngCore;
+use sink::{Sink, ToStream};
 use space::StreamKind;
 
 use crate::{
@@ -60,23 +64,8 @@ use crate::{
 };
 
 pub use point::BackupPoint;
+pub use progress::{BackupProgress, BackupReport};
 pub use restore::{RestoreProgress, RestoreReport, RestoreSummary};
-
-/// Progress of a backup.
-#[derive(Clone, Debug)]
-pub struct BackupProgress {
-    /// The table whose pairs are being written; none for changes.
-    pub table: Option<Arc<str>>,
-    /// Pairs and changes so far.
-    pub records: u64,
-    /// Bytes of blocks so far.
-    pub bytes: u64,
-    /// About the number of bytes of blocks in all; none for changes.
-    pub total_bytes: Option<u64>,
-}
-
-/// Called after each block. [`ControlFlow::Break`] ends the backup with [`Error::Stopped`].
-pub type BackupReport<'a> = &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>;
 
 /// The kind of a backup in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,9 +244,7 @@ impl Backup {
         Ok(summary)
     }
 
-    fn write(
-        &self, since: Option<&BackupPoint>, sink: impl encoder::Sink, report: BackupReport<'_>,
-    ) -> Result<BackupSummary> {
+    fn write(&self, since: Option<&BackupPoint>, sink: impl Sink, report: BackupReport<'_>) -> Result<BackupSummary> {
         let BackupPoint { database, id, seq } = self.point;
         let header = Header { database, id, continues: since.map(|since| (since.id, since.seq)), seq };
         let changes = since.map(|since| self.changes_since(since)).transpose()?;
@@ -313,9 +300,4 @@ fn make_durable(engine: &Engine) -> Result<()> {
     }
     engine.store.psync().run_all(flushes)?;
     Ok(())
-}
-
-/// An error of the file system, in the form of psync's own errors.
-fn path_error<'a>(operation: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> Error + 'a {
-    move |error| Error::Io(psync::Error::Path { operation, path: path.to_owned(), source: Arc::new(error) })
 }

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     format::{BLOCK_HEADER_BYTES, HEADER_BYTES, Header, HeaderError, VERSION, decode_block_header, header_crc, kind},
-    path_error,
+    path_error::path_error,
 };
 use crate::error::{Error, Result};
 

@@ -25,10 +25,10 @@ use psync::Psync;
 
 use super::{
     directory::{chain, sync_parent},
-    encoder::STREAM,
     format::{BLOCK_HEADER_BYTES, Change, Counts, HEADER_BYTES, Header, Pair, kind},
-    path_error,
+    path_error::path_error,
     reader::{Block, Part, Reader, corrupt},
+    sink::STREAM,
 };
 use crate::{
     commit::VALUE_BYTES_MAX,

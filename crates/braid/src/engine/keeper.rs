@@ -1,14 +1,7 @@
-//! Keeps the log ahead of its writers: flushes lazy commits in time, and prepares the next segment before an append
-//! needs one.
+//! Deadlines of lazy commits.
 //!
-//! 1. A lazy commit states the latest time at which a flush that covers the commit has to begin
-//!    ([`Keeper::flush_within`]). [`flush_in_time`] sleeps until the earliest such deadline, and flushes through the
-//!    last waiting commit.
-//! 2. [`prepare_ahead`] checks at regular intervals whether the log has its spare segments. There is no check while
-//!    reserve room is lent to an operation that gives space back on a full disk.
-//!
-//! Invariant: the two have a thread each. Making a segment takes longer than a lazy commit may wait, and lazy commits
-//! may come so close together that a flush is always due.
+//! A lazy commit states the latest time at which a flush that covers the commit has to begin
+//! ([`Keeper::flush_within`]). A thread sleeps until the earliest such deadline ([`crate::engine::log_ahead`]).
 
 use std::{
     sync::Arc,
@@ -18,30 +11,27 @@ use std::{
 use parking_lot::{Condvar, Mutex};
 use wal::Lsn;
 
-use crate::{engine::Engine, words::clock::Clock};
-
-/// Time between two checks of the spare segments.
-const PREPARE_PACE: Duration = Duration::from_millis(100);
+use crate::words::clock::Clock;
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     due: Option<(Instant, Lsn)>,
     stop: bool,
 }
 
 /// Deadlines of lazy commits.
 pub(crate) struct Keeper {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// There is an earlier deadline, or the keeper was stopped.
     wake: Condvar,
     /// The keeper was stopped.
     stopped: Condvar,
-    clock: Arc<Clock>,
+    pub(super) clock: Arc<Clock>,
 }
 
 impl State {
     /// The position through which the log has to be flushed now; returned once.
-    fn take_due(&mut self, now: Instant) -> Option<Lsn> {
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Lsn> {
         self.due.take_if(|(due, _)| *due <= now).map(|(_, end)| end)
     }
 }
@@ -72,7 +62,7 @@ impl Keeper {
     }
 
     /// Waits until a flush is due, and returns the position to flush through. None when the keeper is stopped.
-    fn next(&self) -> Option<Lsn> {
+    pub(super) fn next(&self) -> Option<Lsn> {
         let mut state = self.state.lock();
         while !state.stop {
             if let Some(end) = state.take_due(self.clock.instant()) {
@@ -89,135 +79,11 @@ impl Keeper {
     }
 
     /// Waits for `time`. False when the keeper is stopped.
-    fn pause(&self, time: Duration) -> bool {
+    pub(super) fn pause(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.stop {
             self.stopped.wait_for(&mut state, time);
         }
         !state.stop
-    }
-}
-
-/// Flushes lazy commits when they are due, until the keeper is stopped or the log fails.
-pub(crate) fn flush_in_time(engine: &Arc<Engine>) {
-    while let Some(end) = engine.keeper.next() {
-        if !flush(engine, end) {
-            return;
-        }
-    }
-}
-
-/// Flushes the log through `end`. False when the log takes no more.
-fn flush(engine: &Engine, end: Lsn) -> bool {
-    if engine.health.check().is_err() {
-        return false;
-    }
-    engine.wal.flush_through(end).map_err(|error| engine.fail(engine.log_error(error).cause())).is_ok()
-}
-
-/// Prepares the next log segments, until the keeper is stopped or a failure ends all writing.
-pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
-    while engine.keeper.pause(PREPARE_PACE) && engine.health.check().is_ok() {
-        if !engine.trees.is_room_lent() {
-            prepare(engine);
-        }
-    }
-}
-
-/// Prepares the next log segments. The log goes on without them, unless the log failed.
-pub(crate) fn prepare(engine: &Engine) {
-    match engine.wal.prepare() {
-        Ok(()) => {}
-        Err(failed @ wal::Error::Failed(_)) => engine.fail(engine.log_error(failed).cause()),
-        Err(error) => tracing::warn!(%error, "no spare log segment"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use psync::sim::{Fault, SimDisk};
-    use rand::{Rng, SeedableRng, rngs::StdRng};
-
-    use super::*;
-    use crate::{
-        handles::database::Database,
-        options::Options,
-        words::{clock::SetClock, durability::Durability, structure::Structure},
-    };
-
-    const LONGEST_MS: u64 = 12;
-    const EIO: i32 = 5;
-    const ENOSPC: i32 = 28;
-
-    fn open(disk: &SimDisk, clock: &SetClock) -> Database {
-        let options =
-            Options::new().background(false).cache_bytes(1 << 20).segment_bytes(64 << 10).clock(clock.clone());
-        options.open_on(disk.psync(), Path::new("/db")).expect("opens")
-    }
-
-    /// Lazy commits at set times, until the power goes. Returns the number of lost commits.
-    fn live_and_lose_power(seed: u64) -> usize {
-        let mut random = StdRng::seed_from_u64(seed);
-        let disk = SimDisk::new(seed);
-        let clock = SetClock::new(0);
-        let database = open(&disk, &clock);
-        let table = database.table("t", Structure::BTree).expect("a table");
-        let engine = table.engine();
-        disk.crash_after(random.random_range(1..60));
-        // The deadline of each commit, and the time until which every due commit was flushed.
-        let (mut deadlines, mut flushed) = (Vec::new(), None);
-        for tick in 0..200 {
-            clock.advance(u64::from(tick > 0));
-            // The work of the thread that wakes at a deadline.
-            let due = engine.keeper.state.lock().take_due(engine.keeper.clock.instant());
-            if due.is_some_and(|end| !flush(engine, end)) {
-                break;
-            }
-            flushed = Some(tick);
-            for _ in 0..random.random_range(0..3) {
-                let interval = random.random_range(1..=LONGEST_MS);
-                let key = u32::try_from(deadlines.len()).expect("few").to_be_bytes();
-                let value = vec![1; random.random_range(0..2000)];
-                if table.put_with(key, value, Durability::Lazy(Duration::from_millis(interval))).is_ok() {
-                    deadlines.push(tick + interval);
-                }
-            }
-        }
-        disk.restart();
-        drop((table, database));
-        let database = open(&disk, &clock);
-        let table = database.open_table("t").expect("it was there");
-        let found = table.iter().count();
-        let keys = table.iter().map(|pair| pair.expect("reads").0);
-        assert!(keys.eq((0..u32::try_from(found).expect("few")).map(|key| key.to_be_bytes())), "seed {seed}: a prefix");
-        let due = deadlines.iter().rposition(|deadline| Some(*deadline) <= flushed).map_or(0, |last| last + 1);
-        assert!(found >= due, "seed {seed}: {due} commits were older than their interval, {found} are there");
-        // A commit that met the failure may be there.
-        deadlines.len().saturating_sub(found)
-    }
-
-    #[test]
-    fn a_log_that_fails_while_it_is_prepared_ends_all_writing_and_a_full_disk_does_not() {
-        for (errno, fails) in [(ENOSPC, false), (EIO, true)] {
-            let disk = SimDisk::new(1);
-            let options = Options::new().background(false).segment_bytes(1 << 20);
-            let database = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
-            let table = database.table("t", Structure::BTree).expect("a table");
-            let put = || (0..20).try_for_each(|key| table.put([key], [1; 1000]));
-            put().expect("there is room");
-            disk.fail_operation(Fault::Growth, 0, errno);
-            prepare(table.engine());
-            assert_eq!(disk.faults_left(), 0, "the segment was to be longer");
-            assert_eq!(table.engine().health.check().is_err(), fails);
-            assert_eq!(matches!(put(), Err(crate::error::Error::Failed { .. })), fails);
-        }
-    }
-
-    #[test]
-    fn power_takes_no_lazy_commit_back_that_is_older_than_its_interval() {
-        let lost: usize = (0..150).map(live_and_lose_power).sum();
-        assert!(lost > 150, "{lost} commits lost: power went when there was little to lose");
     }
 }

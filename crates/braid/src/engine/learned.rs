@@ -12,19 +12,11 @@
 //! Invariants: neither an unusable file nor a failed write of the file keeps a database from working. The reason is
 //! logged; that of an unusable file is also shown. A database that failed, or whose disk is full, saves nothing.
 
-use std::path::Path;
-
 use psync::probe::DeviceProfile;
-use psync::{
-    Psync,
-    probe::{self, LearnedProfile},
-};
+use psync::probe::{self, LearnedProfile};
 use serde::Serialize;
 
-use crate::{
-    engine::{Engine, tuning::ProfileSource},
-    error::Result,
-};
+use crate::engine::{Engine, tuning::ProfileSource};
 
 /// The device figures of a database.
 #[derive(Clone, Debug, Serialize)]
@@ -56,13 +48,6 @@ pub(crate) fn learned(engine: &Engine) -> LearnedProfile {
     probe::learned(engine.store.psync(), device, &engine.tuning.profile)
 }
 
-/// Restores the figures of earlier processes. Returns the reason if that failed.
-pub(crate) fn recall(psync: &Psync, path: &Path) -> Option<String> {
-    let error = probe::recall(psync, path).err()?;
-    tracing::warn!(%error, "what was learned from requests is learned anew");
-    Some(error.to_string())
-}
-
 /// Saves the learned figures, if there are new ones.
 pub(crate) fn keep(engine: &Engine) {
     if engine.health.check().is_err() || engine.pressure.full_disk().is_some() {
@@ -73,18 +58,9 @@ pub(crate) fn keep(engine: &Engine) {
     }
 }
 
-/// Removes the saved figures from a directory.
-pub(crate) fn forget(psync: &Psync, path: &Path) -> Result<()> {
-    let file = path.join(probe::LEARNED_NAME);
-    if psync.exists(&file)? {
-        psync.remove(&file)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{path::Path, time::Duration};
 
     use psync::probe::LearnedFigure;
     use psync::probe::RequestKind;

@@ -10,15 +10,22 @@ pub(crate) mod cleaning;
 pub(crate) mod counters;
 pub(crate) mod handle;
 pub(crate) mod health;
+pub(crate) mod horizon;
 pub(crate) mod keeper;
+pub(crate) mod kept;
+mod leaf_pages;
 pub(crate) mod learned;
+pub(crate) mod learned_file;
 pub(crate) mod loans;
+pub(crate) mod log_ahead;
 pub(crate) mod pressure;
 pub(crate) mod publish;
 pub(crate) mod recent;
 pub(crate) mod retention;
+mod running;
 pub(crate) mod signal;
 pub(crate) mod snapshot;
+mod sweep_requests;
 pub(crate) mod sweeps;
 pub(crate) mod threads;
 pub(crate) mod tuning;
@@ -183,7 +190,7 @@ impl Engine {
         let transactions = Budget::new(parts.tuning.transaction_bytes);
         let segment_bytes = usage::bytes_of(&parts.catalog.live());
         Self {
-            learned_unusable: learned::recall(parts.store.psync(), &parts.path),
+            learned_unusable: learned_file::recall(parts.store.psync(), &parts.path),
             pressure,
             loans: Loans::new(parts.tuning.loans_bytes()),
             retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
@@ -205,7 +212,7 @@ impl Engine {
             health: Health::default(),
             signal: Signal::default(),
             keeper: Keeper::new(Arc::clone(&parts.clock)),
-            threads: Threads::new(parts.work.run),
+            threads: Threads::default(),
             work: parts.work,
             clock: parts.clock,
             superblock: Mutex::new(parts.superblock),

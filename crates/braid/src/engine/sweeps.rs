@@ -12,16 +12,16 @@ use doclog::SegmentId;
 use index::{Seq, TableId};
 use parking_lot::Mutex;
 
-use crate::{
-    engine::{Engine, signal::Signal},
-    tables::catalog::TableCore,
-};
+use crate::{engine::signal::Signal, tables::catalog::TableCore};
 
 /// From this many range tombstone fragments of a table on, one sweep takes them all, with everything between them.
 /// Waiting operations that keep them from being swept are applied first.
 pub(crate) const MANY_FRAGMENTS: usize = 512;
 /// Fragments of a table beyond which further range deletes have to wait.
 pub(crate) const FRAGMENTS_MAX: usize = 8 * MANY_FRAGMENTS;
+
+/// Most pieces of a table with expired values that are requested at a time.
+pub(crate) const PIECES_MAX: usize = 256;
 
 /// Keys of a table to be swept.
 pub(crate) struct Sweep {
@@ -129,39 +129,5 @@ impl Sweeps {
     /// Whether a sweep is pending.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.asked.lock().is_empty()
-    }
-}
-
-impl Engine {
-    /// Requests a sweep of the keys from `low` to below `high`. A pending request that covers these keys is enough.
-    pub(crate) fn sweep(&self, table: &Arc<TableCore>, low: &[u8], high: Option<&[u8]>) {
-        if table.is_damaged() {
-            return;
-        }
-        let mut asked = self.sweeps.asked.lock();
-        let has = |sweep: &Sweep| {
-            let ends_there = |end: &Vec<u8>| high.is_some_and(|high| high <= end.as_slice());
-            Arc::ptr_eq(&sweep.table, table)
-                && sweep.only.is_none()
-                && sweep.low.as_slice() <= low
-                && sweep.high.as_ref().is_none_or(ends_there)
-        };
-        if !asked.iter().any(has) {
-            let (low, high) = (low.to_vec(), high.map(<[u8]>::to_vec));
-            asked.push_back(Sweep { table: Arc::clone(table), low, high, only: None });
-            drop(asked);
-            self.signal.kick();
-        }
-    }
-
-    /// Requests a sweep of files of a table's structure, in place of the files requested earlier.
-    pub(crate) fn sweep_files(&self, table: &Arc<TableCore>, files: BTreeSet<SegmentId>) {
-        if table.is_damaged() || files.is_empty() {
-            return;
-        }
-        self.sweeps.forget_files(table);
-        let (low, only) = (Vec::new(), Some(Arc::new(files)));
-        self.sweeps.asked.lock().push_back(Sweep { table: Arc::clone(table), low, high: None, only });
-        self.signal.kick();
     }
 }

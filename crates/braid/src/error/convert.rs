@@ -2,20 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, ErrorKind};
-
-/// Sorts a device or file system error.
-pub(crate) fn io_kind(error: &psync::Error) -> ErrorKind {
-    if matches!(error, psync::Error::Locked { .. }) {
-        return ErrorKind::Locked;
-    }
-    match error.io().map(std::io::Error::kind) {
-        Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) => ErrorKind::DiskFull,
-        Some(std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem) => ErrorKind::ReadOnly,
-        Some(std::io::ErrorKind::NotFound) => ErrorKind::NotFound,
-        _ => ErrorKind::Io,
-    }
-}
+use crate::error::Error;
 
 fn corrupt(file: &Path, offset: u64, what: &str, expected: String, found: String) -> Error {
     Error::Corrupt { file: file.display().to_string(), offset, what: what.to_owned(), expected, found }

@@ -1,10 +1,14 @@
 //! The errors of every call.
 
 pub(crate) mod convert;
+mod kind;
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{error::convert::io_kind, words::structure::Structure};
+use crate::words::structure::Structure;
+
+pub use kind::ErrorKind;
+pub(crate) use kind::io_kind;
 
 /// Result of a database call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -345,36 +349,6 @@ pub enum Error {
     /// The device or file system failed while reading or opening.
     #[error(transparent)]
     Io(#[from] psync::Error),
-}
-
-/// The sort of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The input is outside the limits or does not fit.
-    InvalidInput,
-    /// Another transaction is in the way; retryable.
-    Conflict,
-    /// No such table, database, retained state or backup, or changes that the log does not hold any more.
-    NotFound,
-    /// Open elsewhere, or a table that is being loaded or rolled back.
-    Locked,
-    /// Damage.
-    Corrupt,
-    /// Not a Braid database or backup.
-    ForeignFile,
-    /// Written by newer software.
-    NewerVersion,
-    /// No space; retryable.
-    DiskFull,
-    /// Opened read-only, closed, or in a directory without permission to write.
-    ReadOnly,
-    /// A write failed; the database only reads.
-    Failed,
-    /// The caller stopped the operation.
-    Stopped,
-    /// Any other failure of device or file system.
-    Io,
 }
 
 impl Error {

@@ -7,15 +7,14 @@ use index::{Bounds, Moment, Seq};
 
 use crate::{
     error::Result,
-    handles::{
-        range::Range,
-        table::{Table, prefix_bounds, range_bounds},
-    },
+    handles::{range::Range, table::Table},
     read::{pinned::Pinned, point, then::Then},
     tables::{
         catalog::{TableCore, TableState},
-        history::{CommitHeader, Opened},
+        history::CommitHeader,
+        retained::Opened,
     },
+    words::key_range::{prefix_bounds, range_bounds},
 };
 
 impl Then for Opened {

@@ -14,11 +14,11 @@ use crate::{
     commit::item::{BatchOperation, Item},
     engine::Engine,
     error::{Error, Result},
-    handles::table::{Table, prefix_bounds, range_bounds},
+    handles::table::Table,
     words::{
         clock::{Expires, system_time},
         durability::Durability,
-        key_range::KeyRange,
+        key_range::{KeyRange, prefix_bounds, range_bounds},
     },
 };
 

@@ -57,7 +57,7 @@ impl Database {
         let handle = Handle { engine: Arc::clone(&engine) };
         if options.background && !options.read_only {
             // After a failure here the handle closes with no worker to wait for.
-            engine.threads.open(&engine).inspect_err(|error| engine.fail(error))?;
+            engine.start_threads().inspect_err(|error| engine.fail(error))?;
         }
         Ok(Self { handle: Arc::new(handle) })
     }

@@ -50,8 +50,33 @@ pub struct Loader {
     failed: Option<Error>,
 }
 
+impl Table {
+    /// Fills the table, which must be empty, with pairs in ascending key order: packed, in long sequential writes, past
+    /// the log. The pairs are durable when this returns, and no reader sees any of them before they are durable.
+    /// Returns the number of pairs. [`Table::loader`] takes the pairs one by one.
+    ///
+    /// # Errors
+    /// As [`Table::loader`], [`Loader::push`] and [`Loader::finish`]; the table is then empty.
+    pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, sorted: impl IntoIterator<Item = (K, V)>) -> Result<u64> {
+        let mut loader = self.loader()?;
+        for (key, value) in sorted {
+            loader.push(key, value)?;
+        }
+        loader.finish()
+    }
+
+    /// Begins a load of the table, which must be empty. Until the load ends, all other writes to the table are refused
+    /// with [`crate::Error::Loading`], and reads find the table empty.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotEmpty`], [`crate::Error::Loading`], or when the database no longer writes.
+    pub fn loader(&self) -> Result<Loader> {
+        Loader::begin(self)
+    }
+}
+
 impl Loader {
-    pub(crate) fn begin(table: &Table) -> Result<Self> {
+    fn begin(table: &Table) -> Result<Self> {
         let engine = table.engine();
         engine.check_writable()?;
         // A table without a visible key can still have leaves that hold deletes.

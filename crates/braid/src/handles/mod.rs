@@ -13,3 +13,4 @@ pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod table;
 pub(crate) mod transaction;
+pub(crate) mod writes;

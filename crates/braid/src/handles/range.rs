@@ -7,7 +7,12 @@
 //!    while the current one is shown.
 //! 4. An error is returned after everything before the failed place was shown. The range is then at its end.
 
-use std::{collections::VecDeque, ops::ControlFlow, sync::Arc, time::SystemTime};
+use std::{
+    collections::VecDeque,
+    ops::{ControlFlow, RangeBounds},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use doclog::ReadAhead;
 use index::{Bounds, Direction, DocPointer, Expiry, Pair, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
@@ -16,7 +21,10 @@ use crate::{
     error::{Error, Result},
     handles::table::Table,
     read::{then::Then, walk::Walk},
-    words::clock::system_time,
+    words::{
+        clock::system_time,
+        key_range::{prefix_bounds, range_bounds},
+    },
 };
 
 const FIRST_WINDOW: usize = 8;
@@ -89,6 +97,27 @@ enum Shown {
     Walked,
     /// The first of the gathered pairs.
     Gathered,
+}
+
+impl Table {
+    /// The pairs with keys within `range`, in key order; [`Range::rev`] reverses the order. The range sees one moment,
+    /// however long the walk takes.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        Range::new(self.clone(), range_bounds(&range), None)
+    }
+
+    /// The pairs with keys that begin with `prefix`.
+    #[must_use]
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        Range::new(self.clone(), prefix_bounds(prefix.as_ref()), None)
+    }
+
+    /// Every pair.
+    #[must_use]
+    pub fn iter(&self) -> Range {
+        Range::new(self.clone(), Bounds::all(), None)
+    }
 }
 
 impl Range {

@@ -6,12 +6,9 @@ use index::{Bounds, Seq};
 
 use crate::{
     error::Result,
-    handles::{
-        database::Database,
-        range::Range,
-        table::{Table, prefix_bounds, range_bounds},
-    },
+    handles::{database::Database, range::Range, table::Table},
     read::{pin::Pin, pinned::Pinned, point, then::Then},
+    words::key_range::{prefix_bounds, range_bounds},
 };
 
 /// All tables as they were at one moment. A snapshot is cheap to take and to clone, and keeps its database open. Older

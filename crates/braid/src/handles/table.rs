@@ -1,18 +1,12 @@
-//! A table: single and batched reads and writes.
+//! A table: its handle, and single and batched reads.
 
-use std::{
-    ops::{Bound, RangeBounds},
-    sync::Arc,
-    time::SystemTime,
-};
-
-use index::Bounds;
+use std::{sync::Arc, time::SystemTime};
 
 use crate::{
     engine::{Engine, handle::Handle, learned},
     error::{Error, Result},
     format::TableSettings,
-    handles::{batch::WriteBatch, database::Database, load::Loader, range::Range, stats::TableStats},
+    handles::stats::TableStats,
     read::{
         pin::Pin,
         pinned::Pinned,
@@ -20,7 +14,7 @@ use crate::{
         then::Then,
     },
     tables::catalog::TableCore,
-    words::{clock::Expires, durability::Durability, structure::Structure},
+    words::structure::Structure,
 };
 
 /// A handle of one table. Cheap to clone; keeps its database open.
@@ -61,146 +55,12 @@ impl Table {
         Ok(())
     }
 
-    /// Sets `key` to `value`, with the durability of the database.
-    ///
-    /// # Errors
-    /// Outside the limits, on a full disk, when a transaction keeps the key locked for too long, or when the database
-    /// no longer writes: see [`crate::ErrorKind`].
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_with(key, value, self.engine().options.durability)
-    }
-
-    /// Sets `key` to `value`, with the given durability.
-    ///
-    /// # Errors
-    /// As [`Table::put`].
-    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.put(self, key, value);
-        self.engine().commit(&batch, durability).map(drop)
-    }
-
-    /// Sets `key` to `value` until the value expires: after a [`Duration`](std::time::Duration) from the commit on, or
-    /// at a [`SystemTime`].
-    ///
-    /// An expired value counts as deleted. Later writes of the key replace both value and expiry, also writes without
-    /// an expiry. The space of expired values is released over time. Snapshots taken before the expiry see the value as
-    /// long as they exist.
-    ///
-    /// # Errors
-    /// As [`Table::put`]; [`Error::Option`] for an expiry after a duration of zero.
-    pub fn put_expiring(
-        &self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
-    ) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.put_expiring(self, key, value, expires);
-        self.engine().commit(&batch, self.engine().options.durability).map(drop)
-    }
-
     /// Time at which the value of `key` expires. None without an expiry, and for an absent key.
     ///
     /// # Errors
     /// As [`Table::get`].
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
         point::expiry(self.engine(), &self.core, key.as_ref(), None)
-    }
-
-    /// Deletes `key`. An absent key is no error.
-    ///
-    /// # Errors
-    /// As [`Table::put`], but a full disk does not refuse a delete while the reserve for deletes lasts.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_with(key, self.engine().options.durability)
-    }
-
-    /// Deletes `key`, with the given durability.
-    ///
-    /// # Errors
-    /// As [`Table::delete`].
-    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.delete(self, key);
-        self.engine().commit(&batch, durability).map(drop)
-    }
-
-    /// Deletes every key within `range`. The cost does not depend on the number of keys, because their space is
-    /// released in the background.
-    ///
-    /// # Errors
-    /// As [`Table::delete`]; [`Error::TooManyRangeDeletes`] while too many range deletes of the table are kept for
-    /// older snapshots and transactions.
-    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.delete_range(self, range);
-        self.engine().commit(&batch, self.engine().options.durability).map(drop)
-    }
-
-    /// Deletes every key that begins with `prefix`, in the same way as [`Table::delete_range`].
-    ///
-    /// # Errors
-    /// As [`Table::delete_range`].
-    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
-        let mut batch = WriteBatch::new();
-        batch.delete_prefix(self, prefix);
-        self.engine().commit(&batch, self.engine().options.durability).map(drop)
-    }
-
-    /// Sets `key` to `new` if its present value is `expected`. With no `new` the key is deleted; no `expected` means an
-    /// absent key. No other commit of the key comes between the comparison and the write.
-    ///
-    /// # Errors
-    /// As [`Table::put`].
-    pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        let key = key.as_ref();
-        let database = Database::of(&self.handle);
-        loop {
-            let mut transaction = database.begin()?;
-            let found = transaction.get(self, key)?;
-            if found.as_deref() != expected {
-                return Ok(Swap::Refused(found));
-            }
-            match new {
-                Some(new) => transaction.put(self, key, new)?,
-                None => transaction.delete(self, key)?,
-            }
-            match transaction.commit() {
-                Ok(_) => return Ok(Swap::Done),
-                // Another commit changed the key, perhaps to the expected value: compare again.
-                Err(Error::Conflict { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Sets `key` to `value` if the key is absent.
-    ///
-    /// # Errors
-    /// As [`Table::put`].
-    pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Swap> {
-        self.compare_and_swap(key, None, Some(value.as_ref()))
-    }
-
-    /// Fills the table, which must be empty, with pairs in ascending key order: packed, in long sequential writes, past
-    /// the log. The pairs are durable when this returns, and no reader sees any of them before they are durable.
-    /// Returns the number of pairs. [`Table::loader`] takes the pairs one by one.
-    ///
-    /// # Errors
-    /// As [`Table::loader`], [`Loader::push`] and [`Loader::finish`]; the table is then empty.
-    pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, sorted: impl IntoIterator<Item = (K, V)>) -> Result<u64> {
-        let mut loader = self.loader()?;
-        for (key, value) in sorted {
-            loader.push(key, value)?;
-        }
-        loader.finish()
-    }
-
-    /// Begins a load of the table, which must be empty. Until the load ends, all other writes to the table are refused
-    /// with [`crate::Error::Loading`], and reads find the table empty.
-    ///
-    /// # Errors
-    /// [`crate::Error::NotEmpty`], [`crate::Error::Loading`], or when the database no longer writes.
-    pub fn loader(&self) -> Result<Loader> {
-        Loader::begin(self)
     }
 
     /// The value of `key`.
@@ -283,25 +143,6 @@ impl Table {
         point::read_many(self.engine(), &self.core, &keys, None)
     }
 
-    /// The pairs with keys within `range`, in key order; [`Range::rev`] reverses the order. The range sees one moment,
-    /// however long the walk takes.
-    #[must_use]
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        Range::new(self.clone(), range_bounds(&range), None)
-    }
-
-    /// The pairs with keys that begin with `prefix`.
-    #[must_use]
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        Range::new(self.clone(), prefix_bounds(prefix.as_ref()), None)
-    }
-
-    /// Every pair.
-    #[must_use]
-    pub fn iter(&self) -> Range {
-        Range::new(self.clone(), Bounds::all(), None)
-    }
-
     /// Shape and size of the table.
     ///
     /// # Errors
@@ -313,39 +154,10 @@ impl Table {
     }
 }
 
-/// Outcome of a conditional write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Swap {
-    /// The write was done.
-    Done,
-    /// Nothing was written, because the key has another value than expected: this one, or none.
-    Refused(Option<Vec<u8>>),
-}
-
 impl std::fmt::Debug for Table {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Table").field("name", &self.name()).field("structure", &self.structure()).finish()
     }
-}
-
-/// The keys within `range`.
-pub(crate) fn range_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Bounds {
-    let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-    Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) }
-}
-
-/// The keys that begin with `prefix`.
-pub(crate) fn prefix_bounds(prefix: &[u8]) -> Bounds {
-    let upper = successor(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-    Bounds { lower: Bound::Included(prefix.to_vec()), upper }
-}
-
-/// The least key above every key that begins with `prefix`.
-fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
-    let mut successor = prefix[..=last].to_vec();
-    successor[last] += 1;
-    Some(successor)
 }
 
 #[cfg(test)]
@@ -358,7 +170,9 @@ mod tests {
     use super::*;
     use crate::{
         apply::{choice::Choice, round},
+        handles::batch::WriteBatch,
         options::Options,
+        words::durability::Durability,
     };
 
     #[test]
@@ -420,13 +234,5 @@ mod tests {
             assert!(read(document).is_err(), "it is gone, once nobody holds a state that has it");
             assert_eq!(table.get("key").expect("read").as_deref(), Some(&[7; 5000][..]));
         }
-    }
-
-    #[test]
-    fn the_successor_of_a_prefix_is_the_next_that_does_not_begin_with_it() {
-        assert_eq!(successor(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(successor(&[1, 255, 255]), Some(vec![2]));
-        assert_eq!(successor(&[255]), None);
-        assert_eq!(successor(&[]), None);
     }
 }

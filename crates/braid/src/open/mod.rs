@@ -133,7 +133,7 @@ pub(crate) fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Op
             Err(Error::Locked { path: path.to_owned(), holder })
         }
         // A reader without write access to the directory has no lock file to lock, and neither has a writer.
-        Err(error) if read_only && crate::error::convert::io_kind(&error) != crate::error::ErrorKind::Io => Ok(None),
+        Err(error) if read_only && crate::error::io_kind(&error) != crate::error::ErrorKind::Io => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

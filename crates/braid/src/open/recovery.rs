@@ -50,7 +50,7 @@ use crate::{
     root::{DATA, image::read_image, superblock::SuperblockFile},
     tables::{
         catalog::{Catalog, TableCore, TableIdentity},
-        history, usage,
+        retained, usage,
     },
 };
 
@@ -177,7 +177,7 @@ fn open_table(files: &Files, image: &TableImage) -> Result<TableCore> {
     // The newest change of the table is one of these.
     let seqs = image.tombstones.fragments().iter().map(|fragment| fragment.newest());
     seqs.chain(image.applied.steps().iter().map(|(_, seq)| *seq)).for_each(|seq| table.history.note_change(seq));
-    history::restore(&table, &image.headers)?;
+    retained::restore(&table, &image.headers)?;
     Ok(table)
 }
 

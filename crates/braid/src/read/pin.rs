@@ -38,7 +38,7 @@ impl Pin {
     }
 
     fn take_as_of(handle: &Arc<Handle>, now: Option<Time>) -> Arc<Self> {
-        let moment = handle.engine.snapshots.take(&handle.engine, now);
+        let moment = handle.engine.take_snapshot(now);
         Arc::new(Self { handle: Arc::clone(handle), moment, taken: Instant::now(), released: AtomicBool::new(false) })
     }
 

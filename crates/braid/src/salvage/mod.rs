@@ -33,7 +33,7 @@ use psync::Psync;
 use space::FileStore;
 
 use crate::{
-    engine::learned,
+    engine::learned_file,
     error::{Error, Result},
     handles::database::Database,
     open,
@@ -89,7 +89,8 @@ pub fn salvage_on(
         let name = free_name(&database, table);
         let options = TableOptions::new().settings(table.settings);
         let new = database.table_with(&name, table.structure, &options)?;
-        let mut told = SalvagedTable::new(*id, name, table);
+        let is_name_known = table.name.as_ref() == Some(&name);
+        let mut told = SalvagedTable::new(*id, name, is_name_known);
         copy::copy(&source, *id, table, &new, &mut told, progress)?;
         tables.insert(*id, new);
         report.tables.push(told);
@@ -98,7 +99,7 @@ pub fn salvage_on(
     drop(tables);
     database.close()?;
     // The timed requests include those to the damaged database, which may be on a failing disk.
-    learned::forget(psync, to)?;
+    learned_file::forget(psync, to)?;
     Ok(report)
 }
 

@@ -2,8 +2,6 @@
 
 use index::{Seq, TableId};
 
-use super::source::SourceTable;
-
 /// Progress of a salvage.
 #[derive(Clone, Debug)]
 pub struct SalvageProgress {
@@ -99,8 +97,7 @@ impl Salvage {
 }
 
 impl SalvagedTable {
-    pub(super) fn new(id: TableId, name: String, table: &SourceTable) -> Self {
-        let is_name_known = table.name.as_ref() == Some(&name);
+    pub(super) const fn new(id: TableId, name: String, is_name_known: bool) -> Self {
         Self { id: id.0, name, is_name_known, pairs: 0, operations: 0, lost: Vec::new(), documents_lost: Vec::new() }
     }
 }

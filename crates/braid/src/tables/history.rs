@@ -11,7 +11,8 @@
 //! 3. The root record, the bytes of documents that the structure refers to, and the range tombstones up to that seq are
 //!    recorded for the checkpoint image. Until then no later operation is applied.
 //! 4. The oldest states are given up, if there are more than the table is to retain.
-//! 5. Segments with live bytes of a retained state are protected ([`pin`]): they stay, and cleaning leaves them alone.
+//! 5. Segments with live bytes of a retained state are protected ([`crate::tables::retained`]): they stay, and cleaning
+//!    leaves them alone.
 //!
 //! Invariants:
 //!
@@ -21,7 +22,6 @@
 //!   given up.
 
 use std::{
-    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -29,15 +29,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use doclog::SegmentId;
-use index::{Seq, Time};
+use index::{Seq, TableId, Time};
 use parking_lot::Mutex;
 
-use crate::{
-    error::{Error, Result},
-    format::RetainedHeader,
-    tables::catalog::{TableCore, TableState},
-};
+use crate::{error::Result, format::RetainedHeader};
 
 /// A state of a table that is retained: see [`Table::history`](crate::Table::history).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +50,8 @@ pub struct CommitHeader {
 }
 
 /// A retained state, and the description in its root record.
-struct State {
-    header: RetainedHeader,
+pub(super) struct State {
+    pub(super) header: RetainedHeader,
     described: append::Described,
 }
 
@@ -67,7 +62,7 @@ pub(crate) struct History {
     /// The newest commit that changed the table.
     changed: AtomicU64,
     /// The oldest first.
-    states: Mutex<Vec<Arc<State>>>,
+    pub(super) states: Mutex<Vec<Arc<State>>>,
 }
 
 impl History {
@@ -106,7 +101,7 @@ impl History {
     }
 
     /// Adds a retained state, the newest.
-    pub(crate) fn add(&self, table: &TableCore, header: RetainedHeader) -> Result<()> {
+    pub(crate) fn add(&self, table: TableId, header: RetainedHeader) -> Result<()> {
         let state = State::new(table, header)?;
         self.states.lock().push(state);
         Ok(())
@@ -121,12 +116,12 @@ impl History {
 }
 
 impl State {
-    fn new(table: &TableCore, header: RetainedHeader) -> Result<Arc<Self>> {
-        let described = append::describe(&header.root, table.id)?;
+    pub(super) fn new(table: TableId, header: RetainedHeader) -> Result<Arc<Self>> {
+        let described = append::describe(&header.root, table)?;
         Ok(Arc::new(Self { header, described }))
     }
 
-    fn commit_header(&self) -> CommitHeader {
+    pub(super) fn commit_header(&self) -> CommitHeader {
         let (RetainedHeader { seq, time, documents, .. }, described) = (&self.header, &self.described);
         let bytes = documents.iter().map(|retained| retained.bytes).fold(described.live_bytes, u64::saturating_add);
         CommitHeader { number: described.number, seq: *seq, time: point(*time), keys: described.keys, bytes }
@@ -136,53 +131,4 @@ impl State {
 /// The time for users; the epoch if the image has an impossible time.
 fn point(time: Time) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(time.0)).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-/// Protects the segments that the retained states of a table refer to, and no others. A durable checkpoint knows these
-/// states.
-pub(crate) fn pin(table: &TableCore) -> Result<()> {
-    let states = table.history.states.lock().clone();
-    table.tree.pin(states.iter().map(|state| state.header.root.as_slice()))?;
-    let segments: BTreeSet<SegmentId> =
-        states.iter().flat_map(|state| &state.header.documents).map(|retained| retained.segment).collect();
-    table.documents.pin(&segments);
-    Ok(())
-}
-
-/// Restores the states that a checkpoint knows of a table that is being opened.
-pub(crate) fn restore(table: &TableCore, headers: &[RetainedHeader]) -> Result<()> {
-    let states = headers.iter().map(|header| State::new(table, header.clone())).collect::<Result<_>>()?;
-    *table.history.states.lock() = states;
-    pin(table)
-}
-
-/// A retained state that was opened. The state stays readable as long as this value lives, even when it is given up.
-pub(crate) struct Opened {
-    pub(crate) header: RetainedHeader,
-    pub(crate) commit_header: CommitHeader,
-    pub(crate) state: Arc<TableState>,
-}
-
-impl TableCore {
-    /// Opens the state of `seq`.
-    pub(crate) fn open_state(&self, seq: Seq) -> Result<Opened> {
-        // Held meanwhile, because a state is given up before its readers are counted.
-        let states = self.history.states.lock();
-        let Some(state) = states.iter().find(|state| state.header.seq == seq) else {
-            let retained = states.iter().map(|state| state.header.seq.0).collect();
-            return Err(Error::NoSuchState { name: self.name.clone(), seq: seq.0, retained });
-        };
-        self.opened(state)
-    }
-
-    /// Opens all retained states.
-    pub(crate) fn open_states(&self) -> Result<Vec<Opened>> {
-        self.history.states.lock().iter().map(|state| self.opened(state)).collect()
-    }
-
-    fn opened(&self, state: &State) -> Result<Opened> {
-        let (header, commit_header) = (state.header.clone(), state.commit_header());
-        let state = self.retained_state(self.tree.at(&header.root)?, header.tombstones.clone());
-        Ok(Opened { header, commit_header, state })
-    }
 }

@@ -4,5 +4,6 @@ pub(crate) mod catalog;
 pub(crate) mod gaps;
 pub(crate) mod history;
 pub(crate) mod pace;
+pub(crate) mod retained;
 pub(crate) mod traffic;
 pub(crate) mod usage;

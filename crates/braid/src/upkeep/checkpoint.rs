@@ -23,12 +23,12 @@ use space::{Class, Extent, PAGE};
 use crate::{
     commit::schema,
     engine::{
-        Engine,
-        retention::{self, Choice, Kept},
+        Engine, kept,
+        retention::{Choice, Kept},
     },
     error::{Error, Result},
     format::{Image, ImagePlace, TableImage},
-    tables::{catalog::TableCore, history, usage},
+    tables::{catalog::TableCore, retained, usage},
     upkeep::retain,
 };
 
@@ -38,13 +38,13 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     let mut superblock = engine.superblock.lock();
     let old = superblock.current().image.map(|image| image.extent);
     let log_error = |error| engine.log_error(error);
-    let choice = retention::choose(engine);
+    let choice = kept::choose(engine);
     let kept = choice.kept;
     let leaving = leaving(engine, kept);
     let freed: Vec<Extent> = leaving.extents.iter().copied().chain(old).collect();
     let (place, image, bytes) = place(engine, &leaving, &freed, choice)?;
     if seeded::on(seeded::Bug::UnpinnedBeforeCheckpoint) {
-        engine.catalog.live().iter().try_for_each(|table| history::pin(table))?;
+        engine.catalog.live().iter().try_for_each(|table| retained::pin(table))?;
         release_dead(engine, kept);
     }
     // From here on no error is a lack of space that could end later, so no error is tried again.
@@ -74,7 +74,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
     engine.wal.trim_keeping(kept.from, image.log_start).map_err(log_error)?;
     for table in engine.catalog.live() {
         engine.forget_last(&table);
-        history::pin(&table)?;
+        retained::pin(&table)?;
     }
     release_dead(engine, kept);
     engine.trees.adapt(&usage::footprints(&engine.catalog.live()));
@@ -181,7 +181,7 @@ fn allocate(engine: &Engine, bytes: usize) -> Result<Extent> {
 /// Writes the first checkpoint of a database that is being created, when the log is still empty.
 pub(crate) fn write_first(engine: &Engine) -> Result<()> {
     let mut superblock = engine.superblock.lock();
-    let choice = retention::choose(engine);
+    let choice = kept::choose(engine);
     let (place, image, bytes) = place(engine, &Leaving::default(), &[], choice)?;
     engine.store.psync().run_all(vec![write_of(engine, place, &bytes)])?;
     superblock.set_first_image(&engine.store, image_place(place, &bytes), engine.pages.file())?;
@@ -222,7 +222,7 @@ mod tests {
 
     use super::{Leaving, capture};
     use crate::{
-        engine::retention,
+        engine::kept,
         options::Options,
         words::{durability::Durability, structure::Structure},
     };
@@ -234,7 +234,7 @@ mod tests {
             let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
             let table = database.table("table", Structure::BTree).expect("created");
             let engine = table.engine();
-            let image = capture(engine, &Leaving::default(), &[], retention::choose(engine));
+            let image = capture(engine, &Leaving::default(), &[], kept::choose(engine));
             engine.note_checkpoint(&image);
             assert!(engine.is_saved());
             table.put_with("key", "while the image is written", Durability::Os).expect("put");

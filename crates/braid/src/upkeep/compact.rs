@@ -3,7 +3,7 @@
 //! 1. Waiting operations are applied first, so that they are packed too.
 //! 2. Documents are moved to new segments in key order, stretch by stretch ([`crate::upkeep::relocate`]). The old
 //!    segments go when the whole table is through.
-//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), [`STRETCH_BYTES_MAX`] at a time,
+//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), [`stretch_bytes`] at a time,
 //!    in the caller's thread. Each stretch is made durable as a round is: log flushed, data written and flushed,
 //!    flush-end logged, view installed. The set of commits that the table has does not change.
 //! 4. Between two stretches the worker has its turn, and the caller is told the progress and can stop.
@@ -20,12 +20,11 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use index::{Applied, LeafKeys, Part, RangeTombstones, Seq};
+use index::{LeafKeys, Part};
 use parking_lot::MutexGuard;
 use space::{Class, PAGE, PageId};
 
 use crate::{
-    apply::install::{Documents, Step, install},
     engine::{
         Engine,
         cleaning::{How, Plan, Position},
@@ -35,15 +34,11 @@ use crate::{
     tables::{catalog::TableCore, traffic::Shares},
     upkeep::{
         relocate::{self, CompactionTimes, Moved, Watch},
-        sweep,
+        rewrite::{Rewritten, rewrite, stretch_bytes},
     },
     words::structure::Structure,
 };
 
-/// Runs that are rewritten together are at most so many bytes, or this part of the write buffer: a compaction needs a
-/// few times as much memory.
-const STRETCH_BYTES_MAX: u64 = 8 << 20;
-const STRETCH_PART: u64 = 8;
 /// Documents that are moved together: longer stretches, because each costs two flushes.
 const DOCUMENT_STRETCH_BYTES_MAX: u64 = 32 << 20;
 const DOCUMENT_STRETCH_PART: u64 = 2;
@@ -359,64 +354,4 @@ fn turn<P>(engine: &Engine, table: &TableCore, stretch: impl FnOnce() -> Result<
     // The worker may have waited for this stretch.
     MutexGuard::unlock_fair(still);
     Ok(next)
-}
-
-/// A stretch that was rewritten.
-#[derive(Default)]
-pub(crate) struct Rewritten {
-    /// Where the next stretch begins; none at the end of the table.
-    pub(crate) next: Option<Vec<u8>>,
-    leaves: u64,
-    bytes: u64,
-}
-
-/// Bytes of runs that are rewritten together.
-pub(crate) fn stretch_bytes(engine: &Engine) -> usize {
-    let bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
-    usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
-}
-
-/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages. The caller holds [`Engine::maintenance`].
-pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_pages: u32) -> Result<Rewritten> {
-    engine.flush_log()?;
-    let (tree, low) = (&table.tree, part.from);
-    // After a crash no commit that the structure has comes again, and nothing is added to the structure meanwhile.
-    let horizon = engine.horizon(table);
-    let compacted = tree.compact(part, leaf_pages, Seq::MAX, &horizon);
-    let compacted = compacted.map_err(|error| match Error::from(error) {
-        // A part of the file can lack room while the disk is not full.
-        full @ Error::DiskFull { .. } if part.below.is_some() => full,
-        error => engine.write_error(error),
-    })?;
-    // Leaves that stay as they are keep versions that range deletes hide.
-    let clear = |tombstones: &mut RangeTombstones, end: Option<&[u8]>| {
-        if part.only.is_none() {
-            sweep::clear(tombstones, &table.state.load(), &horizon, low, end);
-        }
-    };
-    let Some(compacted) = compacted else {
-        table.change_tombstones(|tombstones| clear(tombstones, None));
-        return Ok(Rewritten::default());
-    };
-    finish(engine, table, &compacted.applied, |tombstones| clear(tombstones, compacted.next.as_deref()))?;
-    Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
-}
-
-/// Empties files of a table's structure in which little lives, of about `bytes` live bytes together. Returns whether
-/// there are any.
-pub(crate) fn empty(engine: &Engine, table: &TableCore, bytes: u64) -> Result<bool> {
-    engine.flush_log()?;
-    let horizon = engine.horizon(table);
-    let emptied = table.tree.empty(bytes, Seq::MAX, &horizon).map_err(|error| engine.write_error(error.into()))?;
-    emptied.map_or(Ok(false), |applied| finish(engine, table, &applied, |_| {}).map(|()| true))
-}
-
-/// Makes the rewritten part durable and current.
-fn finish(engine: &Engine, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones)) -> Result<()> {
-    let step = Step::rewritten(table, applied, Documents::Stay);
-    let (_, outcome) = install(engine, &[step], |_| {
-        let state = table.state.load();
-        table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), &clear);
-    });
-    outcome.map_err(|error| engine.write_error(error))
 }

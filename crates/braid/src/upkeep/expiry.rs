@@ -8,16 +8,13 @@
 use index::Time;
 
 use crate::{
-    engine::Engine,
+    engine::{Engine, sweeps::PIECES_MAX},
     error::{Error, Result},
     upkeep::sweep,
 };
 
 /// Milliseconds between two looks: leaves whose turn comes meanwhile are swept together.
 const PACE_MILLIS: u64 = 1_000;
-
-/// Most pieces of a table that are requested at a time. The next look comes as soon as these are swept.
-pub(crate) const PIECES_MAX: usize = 256;
 
 /// The time of the last look.
 #[derive(Default)]

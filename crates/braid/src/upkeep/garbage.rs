@@ -24,7 +24,7 @@ use crate::{
     engine::Engine,
     error::{Error, Result},
     tables::{catalog::TableCore, usage},
-    upkeep::{compact, sweep},
+    upkeep::{rewrite, sweep},
 };
 
 /// How much garbage a table may have: this part of the live bytes, or so many bytes, because less is not worth a
@@ -103,7 +103,7 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
     for table in tables {
         let mut bytes = EMPTIED_BYTES;
         loop {
-            match sweep::unless_damaged(&table, compact::empty(engine, &table, bytes)) {
+            match sweep::unless_damaged(&table, rewrite::empty(engine, &table, bytes)) {
                 // One file may have fewer live bytes.
                 Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
                 Err(Error::DiskFull { .. }) | Ok(None | Some(false)) => break,
@@ -131,7 +131,7 @@ mod tests {
         apply::{choice, round},
         handles::table::Table,
         options::Options,
-        upkeep::compact,
+        upkeep::rewrite,
         words::{durability::Durability, structure::Structure},
     };
 
@@ -196,7 +196,7 @@ mod tests {
             disk.crash_after(operations);
             let part =
                 Part { from: &[], until: None, bytes: usize::MAX, reclaims: true, below: None, only: Some(&files) };
-            let is_swept = compact::rewrite(engine, core, part, 1).is_ok();
+            let is_swept = rewrite::rewrite(engine, core, part, 1).is_ok();
             if is_swept {
                 assert!(core.tree.sparse(u64::MAX).is_disjoint(&files), "something lives in them");
                 assert!(!core.state.load().tombstones.is_empty(), "other leaves have what it hides");

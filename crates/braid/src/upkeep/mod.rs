@@ -8,5 +8,7 @@ pub(crate) mod garbage;
 pub(crate) mod relocate;
 pub(crate) mod rest;
 pub(crate) mod retain;
+pub(crate) mod rewrite;
+mod settled;
 pub(crate) mod sweep;
 pub(crate) mod worker;

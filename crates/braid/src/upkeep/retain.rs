@@ -7,7 +7,7 @@ use index::Moment;
 
 use crate::{
     apply::{choice::Choice, round},
-    engine::{Engine, snapshot::Hold},
+    engine::{Engine, horizon::Hold},
     error::{Error, Result},
     format::RetainedHeader,
     tables::catalog::TableCore,
@@ -30,7 +30,7 @@ pub(crate) fn retain(engine: &Engine) -> Result<()> {
                 }
                 Err(error) => return Err(error),
             };
-            table.history.add(&table, header)?;
+            table.history.add(table.id, header)?;
         }
         // While a table goes back to one of its retained states, none is given up: a crash may come before the table
         // is there.

@@ -6,7 +6,7 @@
 //!    keys is in the structure and no snapshot is older than the delete. A swept range needs its tombstones no more.
 //! 3. Where a round finds the disk full, keys that range deletes hide and keys that have expired are swept at once
 //!    ([`relieve`]).
-//! 4. Between rounds the worker rewrites one stretch a turn, as a compaction does ([`compact::rewrite`]). So rounds,
+//! 4. Between rounds the worker rewrites one stretch a turn, as a compaction does ([`rewrite`]). So rounds,
 //!    checkpoints and readers wait for a stretch at most.
 //! 5. A table in which a sweep meets damage is swept no more ([`unless_damaged`]). Writing goes on, because no writer
 //!    has asked for the damaged part.
@@ -20,17 +20,20 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use index::{Fragment, Horizon, Part, RangeTombstones, Seq};
+use index::{Fragment, Part, Seq};
 use space::PAGE;
 
 use crate::{
     engine::{
         Engine,
-        sweeps::{MANY_FRAGMENTS, Relief, Sweep},
+        sweeps::{MANY_FRAGMENTS, PIECES_MAX, Relief, Sweep},
     },
     error::{Error, Result},
-    tables::catalog::{TableCore, TableState},
-    upkeep::{compact, expiry::PIECES_MAX},
+    tables::catalog::TableCore,
+    upkeep::{
+        rewrite::{rewrite, stretch_bytes},
+        settled::Settled,
+    },
 };
 
 /// Sweeps a stretch, if there is one to be swept. Returns whether there is more. Called by the worker, which holds
@@ -180,52 +183,6 @@ impl Relief {
     }
 }
 
-/// Removes the range tombstones from `low` to below `high` that have nothing to hide any more, after the structure was
-/// rewritten under `horizon`.
-pub(crate) fn clear(
-    tombstones: &mut RangeTombstones, state: &TableState, horizon: &Horizon, low: &[u8], high: Option<&[u8]>,
-) {
-    if tombstones.is_empty() {
-        return;
-    }
-    let settled = Settled::of(state, horizon);
-    for fragment in tombstones.within(low, high).to_vec() {
-        let from = low.max(&fragment.low);
-        let to = [high, fragment.high.as_deref()].into_iter().flatten().min();
-        tombstones.clear(from, to, settled.within(&fragment));
-    }
-}
-
-/// For each key range, the seq up to which a range delete is settled: every older operation is in the structure, and
-/// no snapshot is older.
-struct Settled<'a> {
-    state: &'a TableState,
-    /// For all keys.
-    all: Seq,
-    /// By section of the queues that take operations.
-    sections: Vec<Seq>,
-}
-
-impl<'a> Settled<'a> {
-    fn of(state: &'a TableState, horizon: &Horizon) -> Self {
-        let seq = |first: Option<Seq>| first.filter(|_| !seeded::on(seeded::Bug::TombstoneCleared)).unwrap_or(Seq::MAX);
-        // Readers look into frozen queues for operations that are applied already, or never will be because they are
-        // hidden.
-        let frozen = state.frozen.as_ref().and_then(|frozen| frozen.sections().first_seq());
-        let all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX)).min(seq(frozen));
-        let sections = state.active.queues().iter().map(|queue| seq(queue.read().first_seq())).collect();
-        Self { state, all, sections }
-    }
-
-    fn within(&self, fragment: &Fragment) -> Seq {
-        let first = self.state.active.of_key(&fragment.low);
-        let begins_within = |section: &usize| fragment.ends_above(self.state.active.low(*section));
-        let after = (first + 1..self.sections.len()).take_while(begins_within);
-        let sections = std::iter::once(first).chain(after).map(|section| self.sections[section]);
-        sections.fold(self.all, Seq::min)
-    }
-}
-
 /// Sweeps the first stretch. Returns where the next one begins, if there is one.
 fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
     let (table, high) = (&sweep.table, sweep.high.as_deref());
@@ -235,10 +192,10 @@ fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
         Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let (bytes, only) = (compact::stretch_bytes(engine), sweep.only.as_deref());
+    let (bytes, only) = (stretch_bytes(engine), sweep.only.as_deref());
     let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, below: None, only };
     let rewritten = loop {
-        match compact::rewrite(engine, table, part, table.tree.leaf_pages()) {
+        match rewrite(engine, table, part, table.tree.leaf_pages()) {
             // Space of the old leaves is free only at the end of the rewrite: a shorter stretch needs less before.
             Err(Error::DiskFull { .. }) if part.bytes > PAGE => part.bytes /= 2,
             rewritten => break rewritten?,

@@ -26,7 +26,7 @@ use crate::{
         choice::{self, Choice},
         round,
     },
-    engine::{Engine, Work, keeper, learned, signal::Request as Asked},
+    engine::{Engine, Work, learned, log_ahead, signal::Request as Asked},
     error::{Error, Result},
     opq::Opq,
     tables::usage,
@@ -69,7 +69,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
 fn run_inline(engine: &Engine) {
     let mut worker = Worker::default();
     while engine.signal.has_work() {
-        keeper::prepare(engine);
+        log_ahead::prepare(engine);
         // After a failed read, a caller that waits for the work would wait forever.
         if worker.turn(engine, Duration::ZERO).is_break() || engine.pressure.full_disk().is_some() {
             break;

@@ -12,6 +12,7 @@
 //! Writers go on meanwhile; their later changes are not part of the check. A database that was opened read-only is
 //! checked as on storage, because opening it replayed the log in memory and wrote nothing.
 
+mod report;
 pub(crate) mod storage;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -25,46 +26,16 @@ use crate::{
     error::Result,
     tables::{
         catalog::{TableCore, TableState},
-        history::Opened,
+        retained::Opened,
     },
 };
+
+pub use report::{Verification, VerifyProgress};
 
 /// Documents per psync.
 const DOCUMENTS_PER_BATCH: usize = 256;
 /// Findings of one kind that are reported one by one.
 const FINDINGS_MAX: usize = 100;
-
-/// The progress of a verification.
-#[derive(Clone, Debug)]
-pub struct VerifyProgress {
-    /// The table being checked.
-    pub table: String,
-    /// Live keys checked so far, over all tables.
-    pub keys: u64,
-    /// Bytes of pages and documents checked so far.
-    pub bytes: u64,
-}
-
-/// The result of a verification.
-#[derive(Clone, Debug, Default)]
-pub struct Verification {
-    /// All problems, with file and offset. Empty: the database is whole.
-    pub findings: Vec<String>,
-    /// Tables checked.
-    pub tables: u64,
-    /// Live keys checked.
-    pub keys: u64,
-    /// Documents checked.
-    pub documents: u64,
-    /// Bytes of these documents, before compression.
-    pub document_bytes: u64,
-    /// Bytes of these documents as stored: fewer where they are compressed.
-    pub document_stored_bytes: u64,
-    /// Log records of commits and tables checked.
-    pub log_records: u64,
-    /// Bytes of pages and documents checked.
-    pub bytes: u64,
-}
 
 /// Bytes of documents by segment, with headers and padding.
 type Documents = BTreeMap<SegmentId, u64>;

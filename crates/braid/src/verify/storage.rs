@@ -13,7 +13,7 @@ use crate::{
     error::{Error, Result},
     format::decoded::decodes,
     root::image,
-    verify::Verification,
+    verify::report::Verification,
 };
 
 /// Adds the findings.

@@ -1,6 +1,6 @@
-//! Ranges of keys from one key to below another, as range deletes take them.
+//! Ranges of keys: as users give them, and from one key to below another, as range deletes take them.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use index::Bounds;
 
@@ -36,6 +36,26 @@ impl KeyRange {
     }
 }
 
+/// The keys within `range`.
+pub(crate) fn range_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Bounds {
+    let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+    Bounds { lower: owned(range.start_bound()), upper: owned(range.end_bound()) }
+}
+
+/// The keys that begin with `prefix`.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> Bounds {
+    let upper = successor(prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    Bounds { lower: Bound::Included(prefix.to_vec()), upper }
+}
+
+/// The least key above every key that begins with `prefix`.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
+    let mut successor = prefix[..=last].to_vec();
+    successor[last] += 1;
+    Some(successor)
+}
+
 /// Where the keys at or above `key` begin.
 fn at(key: &[u8]) -> Vec<u8> {
     if key.len() > KEY_BYTES_MAX { behind(key) } else { key.to_vec() }
@@ -62,6 +82,14 @@ mod tests {
         assert!(range.to_bounds().contains(&next) && range.low.len() == KEY_BYTES_MAX + 1);
         let none = Bounds { lower: Bound::Excluded(long.clone()), upper: Bound::Included(long) };
         assert_eq!(KeyRange::of(&none), None);
+    }
+
+    #[test]
+    fn the_successor_of_a_prefix_is_the_next_that_does_not_begin_with_it() {
+        assert_eq!(successor(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(successor(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!(successor(&[255]), None);
+        assert_eq!(successor(&[]), None);
     }
 
     proptest! {

@@ -47,14 +47,13 @@ use crate::{
     },
     engine::{Engine, recent::Owner},
     error::{Error, ErrorKind, Result},
-    handles::{
-        database::Database,
-        range::Range,
-        table::{Table, prefix_bounds, range_bounds},
-    },
+    handles::{database::Database, table::Table},
     options::check_durability,
     read::{pin::Pin, pinned::Pinned, point},
-    words::{clock::Expires, key_range::KeyRange},
+    words::{
+        clock::Expires,
+        key_range::{KeyRange, prefix_bounds, range_bounds},
+    },
 };
 
 /// Most times that [`Database::run`] begins anew.
@@ -254,39 +253,6 @@ impl Transaction {
             None => below.next().flatten(),
         };
         Ok(keys.iter().map(value).collect())
-    }
-
-    /// The pairs within `range`, the transaction's own writes among them, in key order; [`TransactionRange::rev`]
-    /// reverses the order.
-    ///
-    /// # Errors
-    /// When the table is of another database.
-    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
-        self.walk(table, range_bounds(&range))
-    }
-
-    /// The pairs whose keys begin with `prefix`, likewise.
-    ///
-    /// # Errors
-    /// As [`Transaction::range`].
-    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TransactionRange<'_>> {
-        self.walk(table, prefix_bounds(prefix.as_ref()))
-    }
-
-    /// Every pair, likewise.
-    ///
-    /// # Errors
-    /// As [`Transaction::range`].
-    pub fn iter(&self, table: &Table) -> Result<TransactionRange<'_>> {
-        self.walk(table, Bounds::all())
-    }
-
-    fn walk(&self, table: &Table, bounds: Bounds) -> Result<TransactionRange<'_>> {
-        table.check_own(&self.pin)?;
-        self.has_read.store(true, Ordering::Relaxed);
-        let below = Range::new(table.clone(), bounds.clone(), Some(self.pin.clone()));
-        let below = below.without(self.writes.deleted(table.core.id));
-        Ok(TransactionRange::new(self, table.clone(), bounds, below))
     }
 
     /// Locks `key` until the transaction ends and returns its newest value. No other commit can write the key

@@ -1,6 +1,6 @@
 //! Ranges in a transaction: the pairs of its snapshot, merged with its own writes.
 
-use std::{cmp::Ordering, iter::Peekable};
+use std::{cmp::Ordering, iter::Peekable, ops::RangeBounds, sync::atomic};
 
 use index::{Bounds, Direction};
 
@@ -11,6 +11,7 @@ use super::{
 use crate::{
     error::Result,
     handles::{range::Range, table::Table},
+    words::key_range::{prefix_bounds, range_bounds},
 };
 
 type Pair = (Vec<u8>, Vec<u8>);
@@ -53,8 +54,43 @@ pub struct TransactionRange<'a> {
     ended: bool,
 }
 
+impl Transaction {
+    /// The pairs within `range`, the transaction's own writes among them, in key order; [`TransactionRange::rev`]
+    /// reverses the order.
+    ///
+    /// # Errors
+    /// When the table is of another database.
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
+        self.walk(table, range_bounds(&range))
+    }
+
+    /// The pairs whose keys begin with `prefix`, likewise.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TransactionRange<'_>> {
+        self.walk(table, prefix_bounds(prefix.as_ref()))
+    }
+
+    /// Every pair, likewise.
+    ///
+    /// # Errors
+    /// As [`Transaction::range`].
+    pub fn iter(&self, table: &Table) -> Result<TransactionRange<'_>> {
+        self.walk(table, Bounds::all())
+    }
+
+    fn walk(&self, table: &Table, bounds: Bounds) -> Result<TransactionRange<'_>> {
+        table.check_own(&self.pin)?;
+        self.has_read.store(true, atomic::Ordering::Relaxed);
+        let below = Range::new(table.clone(), bounds.clone(), Some(self.pin.clone()));
+        let below = below.without(self.writes.deleted(table.core.id));
+        Ok(TransactionRange::new(self, table.clone(), bounds, below))
+    }
+}
+
 impl<'a> TransactionRange<'a> {
-    pub(super) fn new(transaction: &'a Transaction, table: Table, bounds: Bounds, below: Range) -> Self {
+    fn new(transaction: &'a Transaction, table: Table, bounds: Bounds, below: Range) -> Self {
         Self {
             transaction,
             table,

@@ -12,7 +12,10 @@ use std::collections::VecDeque;
 
 use doclog::{Appender, DocLog, Reads};
 
-use super::{CompactionTimes, Fate, Moves, Watch};
+use super::{
+    moves::{Fate, Moves},
+    times::{CompactionTimes, Watch},
+};
 use crate::engine::cleaning::How;
 
 /// Copies the documents that move. The copies are written, and stay if the appender is finished.

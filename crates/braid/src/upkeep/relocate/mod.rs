@@ -25,17 +25,14 @@
 //! Left to others: the choice of segments to clean, and the release of their files ([`crate::upkeep::checkpoint`]).
 
 mod fetch;
+mod moves;
 mod search;
+mod times;
 
 use std::sync::Arc;
-use std::{
-    ops::Range,
-    time::{Duration, Instant},
-};
 
 use doclog::{Appender, DocPointer};
-use index::{Batch, Expiry, Operation, Payload, Seq, Update};
-use space::Class;
+use index::Seq;
 
 use crate::{
     apply::{
@@ -50,40 +47,9 @@ use crate::{
     tables::catalog::TableCore,
 };
 
-/// Where the time of a compaction went, divided as in figure 2 of the paper.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CompactionTimes {
-    /// Finding documents through the structure.
-    pub search: Duration,
-    /// Sorting documents by place.
-    pub sort: Duration,
-    /// Reading and checking documents, as far as the compaction waited for that.
-    pub read: Duration,
-    /// Writing documents, and the structure that refers to them.
-    pub write: Duration,
-    /// Flushing log, documents and structure, and logging the result.
-    pub flush: Duration,
-    /// Packing the structure in key order.
-    pub pack: Duration,
-    /// Everything else: applying operations that waited before, checkpoints, turns of others.
-    pub other: Duration,
-}
-
-/// Measures one part after the other.
-pub(crate) struct Watch(Instant);
-
-impl Watch {
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    /// Adds the time since the last part to `part`.
-    pub(crate) fn lap(&mut self, part: &mut Duration) {
-        let now = Instant::now();
-        *part += now.saturating_duration_since(self.0);
-        self.0 = now;
-    }
-}
+use moves::{Fate, Moves};
+pub use times::CompactionTimes;
+pub(crate) use times::Watch;
 
 /// Counts of one stretch, or of several.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,72 +59,6 @@ pub(crate) struct Moved {
     pub(crate) bytes: u64,
     /// Damaged documents. They stay where they are.
     pub(crate) damaged: u64,
-}
-
-/// The fate of a version whose document is in a segment to clean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    /// The document is to be moved.
-    Moves,
-    /// The document is at this place now.
-    Moved(DocPointer),
-    /// No reader sees the version: the structure drops it when it meets the version.
-    Dies,
-    /// The document cannot be read.
-    Stays,
-}
-
-struct Version {
-    key: Range<usize>,
-    seq: Seq,
-    expiry: Option<Expiry>,
-    document: DocPointer,
-    fate: Fate,
-}
-
-/// Versions that are written again: a batch of their structure.
-struct Moves {
-    keys: Vec<u8>,
-    versions: Vec<Version>,
-    through: Seq,
-    class: Class,
-}
-
-impl Moves {
-    /// The new places, in their order.
-    fn moved(&self) -> Vec<DocPointer> {
-        let moved = self.versions.iter().filter_map(|version| match version.fate {
-            Fate::Moved(to) => Some(to),
-            _ => None,
-        });
-        let mut moved: Vec<_> = moved.collect();
-        moved.sort_unstable();
-        moved
-    }
-}
-
-impl Batch for Moves {
-    fn len(&self) -> usize {
-        self.versions.len()
-    }
-
-    fn get(&self, index: usize) -> Update<'_> {
-        let version = &self.versions[index];
-        let document = match version.fate {
-            Fate::Moved(to) => to,
-            Fate::Moves | Fate::Dies | Fate::Stays => version.document,
-        };
-        let operation = Operation::Put(Payload::Document(document), version.expiry);
-        Update { key: &self.keys[version.key.clone()], seq: version.seq, operation }
-    }
-
-    fn through(&self) -> Seq {
-        self.through
-    }
-
-    fn class(&self) -> Class {
-        self.class
-    }
 }
 
 /// Moves the documents of the stretch that begins at `from`. Returns where the next one begins, if there is one. The

@@ -11,7 +11,7 @@ use index::{
     merge::{Rules, merge},
 };
 
-use super::{Fate, Moves, Version};
+use super::moves::{Fate, Moves, Version};
 use crate::{
     engine::cleaning::{Plan, Position},
     error::Result,

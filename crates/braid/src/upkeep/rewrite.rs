@@ -1,0 +1,78 @@
+//! A stretch of a table rewritten in key order: for compactions and sweeps.
+
+use std::sync::Arc;
+
+use index::{Applied, Part, RangeTombstones, Seq};
+
+use crate::{
+    apply::install::{Documents, Step, install},
+    engine::Engine,
+    error::{Error, Result},
+    tables::catalog::TableCore,
+    upkeep::settled,
+};
+
+/// Runs that are rewritten together are at most so many bytes, or this part of the write buffer: a compaction needs a
+/// few times as much memory.
+const STRETCH_BYTES_MAX: u64 = 8 << 20;
+const STRETCH_PART: u64 = 8;
+
+/// A stretch that was rewritten.
+#[derive(Default)]
+pub(crate) struct Rewritten {
+    /// Where the next stretch begins; none at the end of the table.
+    pub(crate) next: Option<Vec<u8>>,
+    pub(super) leaves: u64,
+    pub(super) bytes: u64,
+}
+
+/// Bytes of runs that are rewritten together.
+pub(crate) fn stretch_bytes(engine: &Engine) -> usize {
+    let bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
+    usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
+}
+
+/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages. The caller holds [`Engine::maintenance`].
+pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_pages: u32) -> Result<Rewritten> {
+    engine.flush_log()?;
+    let (tree, low) = (&table.tree, part.from);
+    // After a crash no commit that the structure has comes again, and nothing is added to the structure meanwhile.
+    let horizon = engine.horizon(table);
+    let compacted = tree.compact(part, leaf_pages, Seq::MAX, &horizon);
+    let compacted = compacted.map_err(|error| match Error::from(error) {
+        // A part of the file can lack room while the disk is not full.
+        full @ Error::DiskFull { .. } if part.below.is_some() => full,
+        error => engine.write_error(error),
+    })?;
+    // Leaves that stay as they are keep versions that range deletes hide.
+    let clear = |tombstones: &mut RangeTombstones, end: Option<&[u8]>| {
+        if part.only.is_none() {
+            settled::clear(tombstones, &table.state.load(), &horizon, low, end);
+        }
+    };
+    let Some(compacted) = compacted else {
+        table.change_tombstones(|tombstones| clear(tombstones, None));
+        return Ok(Rewritten::default());
+    };
+    finish(engine, table, &compacted.applied, |tombstones| clear(tombstones, compacted.next.as_deref()))?;
+    Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
+}
+
+/// Empties files of a table's structure in which little lives, of about `bytes` live bytes together. Returns whether
+/// there are any.
+pub(crate) fn empty(engine: &Engine, table: &TableCore, bytes: u64) -> Result<bool> {
+    engine.flush_log()?;
+    let horizon = engine.horizon(table);
+    let emptied = table.tree.empty(bytes, Seq::MAX, &horizon).map_err(|error| engine.write_error(error.into()))?;
+    emptied.map_or(Ok(false), |applied| finish(engine, table, &applied, |_| {}).map(|()| true))
+}
+
+/// Makes the rewritten part durable and current.
+fn finish(engine: &Engine, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones)) -> Result<()> {
+    let step = Step::rewritten(table, applied, Documents::Stay);
+    let (_, outcome) = install(engine, &[step], |_| {
+        let state = table.state.load();
+        table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), &clear);
+    });
+    outcome.map_err(|error| engine.write_error(error))
+}
