@@ -1,9 +1,15 @@
 //! Arrows point down: no folder of `src` names one that stands above it, and nobody names what the crate's root shows.
 
+#[expect(dead_code, reason = "the floors need paths alone")]
+#[path = "common/sources.rs"]
+mod sources;
+
 use std::{
     fs,
     path::{Path, PathBuf},
 };
+
+use sources::Source;
 
 /// The folders, from the ground up.
 const FLOORS: [&str; 18] = [
@@ -48,13 +54,12 @@ fn no_folder_names_one_above_it() {
 
 #[test]
 fn an_arrow_up_is_seen() {
-    let named = |text: &str| floors_named(&without_comments_and_tests(text));
-    assert_eq!(named("use crate::{engine::{self, Engine}, words};\n// crate::handles\n"), ["engine", "words"]);
+    assert_eq!(floors_named("use crate::{engine::{self, Engine}, words};\n// crate::handles\n"), ["engine", "words"]);
     assert_eq!(
-        named("fn f() -> crate::handles::Table {}\n#[cfg(test)]\nmod tests { use crate::salvage::x; }"),
+        floors_named("fn f() -> crate::handles::Table {}\n#[cfg(test)]\nmod tests { use crate::salvage::x; }"),
         ["handles"]
     );
-    assert_eq!(named("use crate::Error;\npub(crate) use crate::opq::Opq;"), ["Error", "opq"]);
+    assert_eq!(floors_named("use crate::Error;\npub(crate) use crate::opq::Opq;"), ["Error", "opq"]);
 }
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {
@@ -72,55 +77,26 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 
 /// What is wrong in a file of that floor.
 fn wrong_in(file: &Path, floor: usize) -> Vec<String> {
-    let text = without_comments_and_tests(&fs::read_to_string(file).expect("a source"));
     let tells = |named: String| match FLOORS.iter().position(|other| *other == named) {
         Some(other) if other <= floor => None,
         Some(_) => Some(format!("{} names `{named}`, which stands above it", file.display())),
         None => Some(format!("{} takes `{named}` from the root of the crate", file.display())),
     };
-    floors_named(&text).into_iter().filter_map(tells).collect()
+    floors_named(&fs::read_to_string(file).expect("a source")).into_iter().filter_map(tells).collect()
 }
 
-/// What comes first behind `crate::` in each path, in groups of paths too.
+/// What comes first behind `crate::` in each path, in groups of paths too; each once.
 fn floors_named(text: &str) -> Vec<String> {
+    let source = Source::of(text);
+    let imports = source.imports.iter().map(|import| &import.path);
     let mut named = Vec::new();
-    for (at, _) in text.match_indices("crate::") {
-        if text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '$') {
-            continue;
-        }
-        let path = &text[at + "crate::".len()..];
-        if !path.starts_with('{') {
-            named.push(first_name(path));
-            continue;
-        }
-        let mut depth = 0;
-        for (at, character) in path.char_indices() {
-            match character {
-                '{' | ',' if depth + usize::from(character == '{') == 1 => {
-                    named.push(first_name(path[at + 1..].trim_start()));
-                }
-                _ => {}
-            }
-            match character {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                _ => {}
-            }
-            if depth == 0 {
-                break;
-            }
+    for path in imports.chain(&source.paths) {
+        if let [root, name, ..] = path.as_slice()
+            && root == "crate"
+            && !named.contains(name)
+        {
+            named.push(name.clone());
         }
     }
-    named.retain(|name| !name.is_empty());
     named
-}
-
-fn first_name(path: &str) -> String {
-    path.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
-}
-
-/// Neither what is said of a file nor what tests it stands on a floor.
-fn without_comments_and_tests(text: &str) -> String {
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
