@@ -1,7 +1,7 @@
 //! Older versions of a trie, found again by the root records that described them.
 //!
 //! Nodes are never changed, so a version is whole as long as its segments exist. A caller that wants to open a version
-//! again, or to roll back to one, keeps its root record and pins its segments ([`Trie::pin`]).
+//! again, or to roll back to one, keeps its root record and protects its segments ([`History::protect`]).
 //!
 //! A **rollback** appends a commit header that names the older root. The new header comes behind the newest one, as
 //! every other does, so headers stay one chain. Its redo sets the counts of live bytes back to those of the older
@@ -11,32 +11,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use doclog::{DocImage, Retained, SegmentId};
-use index::{Again, Applied, Result, Seq, TableId, View};
+use index::{Again, Applied, Described, History, Result, Seq, TableId, View};
 
 use crate::apply::Done;
 use crate::format::record::{Commit, Header, Redo, Root, record_error};
 use crate::trie::Trie;
 use crate::version::Version;
-
-/// The version that a root record describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Described {
-    /// The number of its commit header.
-    pub number: u64,
-    /// Keys whose newest version is no tombstone.
-    pub keys: u64,
-    /// Bytes of its nodes and header, as they are stored.
-    pub live_bytes: u64,
-}
-
-/// Describes the version of `table` that the root record `root` belongs to.
-///
-/// # Errors
-/// [`index::Error::Corrupt`] when `root` is not a root record of that table.
-pub fn describe(root: &[u8], table: TableId) -> Result<Described> {
-    let Header { number, shape, live_bytes, .. } = decode(root, table)?.commit.header;
-    Ok(Described { number, keys: shape.keys, live_bytes })
-}
 
 fn decode(root: &[u8], table: TableId) -> Result<Root> {
     Root::decode(root, table).map_err(|damage| record_error("root record", table, damage))
@@ -48,13 +28,8 @@ fn live(nodes: &DocImage) -> impl Iterator<Item = Retained> {
     segments.map(|segment| Retained { segment: segment.id, bytes: segment.live_bytes, end: segment.length })
 }
 
-impl Trie {
-    /// The version that a root record of this trie describes. Its segments have to be pinned, or its table held in its
-    /// present state.
-    ///
-    /// # Errors
-    /// [`index::Error::Corrupt`] when `root` is not a root record of this table.
-    pub fn at(&self, root: &[u8]) -> Result<Arc<dyn View>> {
+impl History for Trie {
+    fn at(&self, root: &[u8]) -> Result<Arc<dyn View>> {
         let Root { commit, nodes } = decode(root, self.table())?;
         let live = live(&nodes).map(|retained| (retained.segment, retained.bytes)).collect();
         let current = self.current();
@@ -62,11 +37,7 @@ impl Trie {
         Ok(Arc::new(Version { shared, nodes, commit, live, floor: Seq(0) }))
     }
 
-    /// Pins the segments of the versions that these root records describe, and no others.
-    ///
-    /// # Errors
-    /// [`index::Error::Corrupt`] when one is not a root record of this table; nothing changes then.
-    pub fn pin<'a>(&self, roots: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+    fn protect(&self, roots: &mut dyn Iterator<Item = &[u8]>) -> Result<()> {
         let mut segments: BTreeSet<SegmentId> = BTreeSet::new();
         for root in roots {
             let nodes = decode(root, self.table())?.nodes;
@@ -76,13 +47,12 @@ impl Trie {
         Ok(())
     }
 
-    /// Goes back to the version that `root` describes. Like an [`index::Index::apply`], the rollback is written, to be
-    /// flushed, and to be published or discarded.
-    ///
-    /// # Errors
-    /// [`index::Error::Corrupt`] when `root` is not a root record of this table, or a node or segment of that version
-    /// is missing; when writing fails, or there is no space.
-    pub fn roll_back(&self, root: &[u8]) -> Result<Applied> {
+    fn describe(&self, root: &[u8]) -> Result<Described> {
+        let Header { number, shape, live_bytes, .. } = decode(root, self.table())?.commit.header;
+        Ok(Described { number, keys: shape.keys, live_bytes })
+    }
+
+    fn roll_back(&self, root: &[u8]) -> Result<Applied> {
         let base = self.current();
         let Root { commit: then, nodes } = decode(root, self.table())?;
         let own = Header::stored_bytes();

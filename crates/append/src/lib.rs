@@ -20,7 +20,7 @@
 //!    to the header before it. Everything is appended, in few large writes, and nothing is flushed.
 //! 5. Many keys, a range of keys and a batch of changes go down together: the nodes that they need next are read in one
 //!    psync.
-//! 6. Sorted entries for an empty trie come in batches without a log ([`Load`]). An existing trie is rewritten stretch
+//! 6. Sorted entries for an empty trie come without a log ([`index::Load`]). An existing trie is rewritten stretch
 //!    by stretch, in key order ([`index::Index::compact`]). Leaves in which enough has expired are found through links
 //!    that hold the due time ([`index::due`]).
 //! 7. Readers of older versions go on reading. The live bytes of each segment are counted. A segment without live bytes
@@ -28,7 +28,7 @@
 //!
 //! The newest version of a key stays until a newer one comes, older ones as long as a snapshot sees them
 //! ([`index::merge`]). An entry lists all of these versions, so a snapshot is a seq and needs no header of its own. A
-//! header that is kept can be opened again, and the trie can be rolled back to it ([`Trie::at`], [`Trie::roll_back`]).
+//! header that is kept can be opened again, and the trie can be rolled back to it ([`index::History`]).
 //!
 //! Left to others: the time of a flush, the log, the choice of the current version after a restart
 //! ([`index::Index::replay`]: a flush-end names the header, so no search is needed), visibility, and reading documents.
@@ -42,6 +42,7 @@ mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod history;
+mod kind;
 mod load;
 mod look;
 mod ordered;
@@ -56,8 +57,6 @@ mod view;
 mod walk;
 
 pub use format::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, KEY_BYTES_MAX};
-pub use history::{Described, describe};
-pub use load::{Load, Loaded};
-pub use salvage::{newest_root, root_of_redo, tables_with_nodes};
+pub use kind::FACTS;
 pub use shared::Shared;
 pub use trie::Trie;

@@ -10,12 +10,10 @@
 //! Invariant: a load that is dropped leaves nothing behind but space that nothing refers to.
 
 use std::collections::BTreeMap;
-use std::result::Result as Outcome;
 use std::sync::Arc;
 
 use doclog::{DocLog, DocPointer, Retained, SegmentId, Unflushed};
-use index::{Again, Batch, Error, Expiry, Horizon, Operation, Payload, Result, Seq, Update};
-use psync::File;
+use index::{Again, Batch, Error, Expiry, Horizon, Load, Loaded, Operation, Payload, Ready, Result, Seq, Update};
 
 use crate::apply::{Apply, Done};
 use crate::format::record::Redo;
@@ -80,8 +78,8 @@ impl Batch for Entries {
     }
 }
 
-/// A trie under construction. See [`crate::Trie::begin_load`].
-pub struct Load {
+/// A trie under construction.
+pub(crate) struct TrieLoad {
     parts: Parts,
     base: Arc<Version>,
     horizon: Horizon,
@@ -99,47 +97,12 @@ struct Parts {
     documents: Arc<DocLog>,
 }
 
-/// A trie that is written, for [`crate::Trie::take_loaded`].
-pub struct Loaded(pub(crate) Done);
-
-impl Loaded {
-    /// The files that have to be flushed.
-    #[must_use]
-    pub fn files(&self) -> &[File] {
-        &self.0.files
-    }
-}
-
-impl Load {
-    pub(crate) fn new(base: Arc<Version>, documents: Arc<DocLog>, seq: Seq) -> Self {
-        Self {
-            parts: Parts { nodes: Arc::clone(&base.nodes), documents },
-            base,
-            horizon: Horizon::default(),
-            entries: Entries { seq, ..Entries::default() },
-            last_key: Vec::new(),
-            redo: None,
-            documents: Vec::new(),
-            files: Unflushed::default(),
-            is_done: false,
-        }
-    }
-
-    /// The key of the previous entry, or nothing before the first.
-    #[must_use]
-    pub fn last_key(&self) -> &[u8] {
+impl Load for TrieLoad {
+    fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// Takes the next entry. Its key is above [`Load::last_key`], and key and value are within the limits. `ready` is
-    /// called before anything is written, and can refuse to go on.
-    ///
-    /// # Errors
-    /// When storage fails or is full, or `ready` does; the load cannot go on then.
-    #[inline]
-    pub fn push<E: From<Error>>(
-        &mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>, ready: &dyn Fn() -> Outcome<(), E>,
-    ) -> Outcome<(), E> {
+    fn push(&mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>, ready: &Ready<'_>) -> Result<()> {
         debug_assert!(key > self.last_key.as_slice(), "keys rise");
         self.entries.push(key, payload, expiry);
         self.last_key.clear();
@@ -151,12 +114,7 @@ impl Load {
         Ok(())
     }
 
-    /// Writes the remaining entries. The last writes are not flushed: [`Loaded::files`] has their files. `ready` as for
-    /// [`Load::push`].
-    ///
-    /// # Errors
-    /// When storage fails or is full, or `ready` does.
-    pub fn finish<E: From<Error>>(mut self, ready: &dyn Fn() -> Outcome<(), E>) -> Outcome<Loaded, E> {
+    fn finish(mut self: Box<Self>, ready: &Ready<'_>) -> Result<Loaded> {
         ready()?;
         self.write()?;
         self.is_done = true;
@@ -169,7 +127,23 @@ impl Load {
             dropped_nodes: Vec::new(),
             files: self.files.take(),
         };
-        Ok(Loaded(done))
+        Ok(Loaded::new(done.files.clone(), done))
+    }
+}
+
+impl TrieLoad {
+    pub(crate) fn new(base: Arc<Version>, documents: Arc<DocLog>, seq: Seq) -> Self {
+        Self {
+            parts: Parts { nodes: Arc::clone(&base.nodes), documents },
+            base,
+            horizon: Horizon::default(),
+            entries: Entries { seq, ..Entries::default() },
+            last_key: Vec::new(),
+            redo: None,
+            documents: Vec::new(),
+            files: Unflushed::default(),
+            is_done: false,
+        }
     }
 
     /// Makes a version with the gathered entries.
@@ -224,7 +198,7 @@ fn joined(before: Redo, after: &Redo) -> Redo {
     }
 }
 
-impl Drop for Load {
+impl Drop for TrieLoad {
     fn drop(&mut self) {
         if !self.is_done {
             // Nothing else may change the trie meanwhile, so all pending bytes are of this load.

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use doclog::{Content, DocImage, DocLog, DocPointer};
-use index::{Error, Lost, Operation, PairRef, Rescue, Result, TableId};
+use index::{Error, FoundRoot, Lost, Operation, PairRef, Rescue, Result, TableId};
 use space::FileStore;
 
 use crate::format::Damage;
@@ -32,7 +32,7 @@ pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
 ///
 /// # Errors
 /// [`Error::Corrupt`] when `redo` is not one of this table.
-pub fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
+pub(crate) fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
     let redo = Redo::decode(redo, table).map_err(|damage| record_error("redo", table, damage))?;
     Ok(Root { commit: redo.commit, nodes: DocImage::default() }.encode())
 }
@@ -41,7 +41,7 @@ pub fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// When files cannot be listed.
-pub fn tables_with_nodes(store: &FileStore) -> Result<Vec<TableId>> {
+pub(crate) fn tables_with_nodes(store: &FileStore) -> Result<Vec<TableId>> {
     Ok(doclog::tables_with(store, Content::Nodes)?.into_iter().map(TableId).collect())
 }
 
@@ -51,7 +51,7 @@ pub fn tables_with_nodes(store: &FileStore) -> Result<Vec<TableId>> {
 ///
 /// # Errors
 /// When files cannot be listed or opened.
-pub fn newest_root(shared: &Shared, table: TableId) -> Result<Option<(Vec<u8>, String)>> {
+pub(crate) fn newest_root(shared: &Shared, table: TableId) -> Result<Option<FoundRoot>> {
     let (store, segment_bytes) = (shared.store(), shared.segment_bytes(0));
     let nodes = DocLog::open_of(Content::Nodes, store, table.0, &DocImage::default(), segment_bytes)?;
     for segment in nodes.segments().into_iter().rev() {
@@ -63,8 +63,9 @@ pub fn newest_root(shared: &Shared, table: TableId) -> Result<Option<(Vec<u8>, S
             });
             if is_whole {
                 let commit = Commit { place: Some(place), header };
-                let at = format!("{} at byte {}", nodes.path_of(segment).display(), place.offset);
-                return Ok(Some((Root { commit, nodes: DocImage::default() }.encode(), at)));
+                let root = Root { commit, nodes: DocImage::default() }.encode();
+                let place = format!("{} at byte {}", nodes.path_of(segment).display(), place.offset);
+                return Ok(Some(FoundRoot { root, place }));
             }
         }
     }

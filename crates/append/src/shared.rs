@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use cache::{Beside, Cache, Front, Held, Words, front_slots};
+use cache::{Beside, Cache, Front, Held, Part, Words, front_slots};
 use doclog::{DocLog, DocPointer, SegmentId};
 use index::{Error, ReadAhead, Result, TableId};
 use psync::Psync;
@@ -164,9 +164,10 @@ impl Shared {
         self.store.psync()
     }
 
-    /// Caches at most so many bytes from now on.
-    pub fn set_cache_bytes(&self, bytes: u64) {
-        self.cache.set_capacity(bytes);
+    /// The cache of nodes. Lent memory is for leaves that the cache does not admit.
+    #[must_use]
+    pub const fn cache(&self) -> &dyn Part {
+        &self.cache
     }
 
     /// The cache can be lent up to so many bytes.
@@ -174,22 +175,6 @@ impl Shared {
     pub fn with_loans_of(mut self, most_bytes: u64) -> Self {
         self.cache = self.cache.with_loans_of(most_bytes);
         self
-    }
-
-    /// Lends the cache so many bytes, in place of those lent before. They hold leaves that the cache does not admit.
-    pub fn lend(&self, bytes: u64) {
-        self.cache.lend(bytes);
-    }
-
-    /// Forgets every cached node.
-    pub fn clear_cache(&self) {
-        self.cache.clear();
-    }
-
-    /// Size and use of the cache.
-    #[must_use]
-    pub fn cache_stats(&self) -> cache::Stats {
-        self.cache.stats()
     }
 
     /// Caches nodes that were made, and forgets those that were dropped.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use doclog::{Content, DocImage, DocLog, Retained, SegmentId};
 use index::{
-    Again, Applied, Batch, Compacted, Error, Horizon, Index, LeafKeys, Part, Rescue, Result, Seq, TableId, Time,
-    Update, View, class_of,
+    Again, Applied, Batch, Compacted, Error, History, Horizon, Index, LeafKeys, Load, Loaded, Part, Rescue, Result,
+    Seq, TableId, Time, Update, View, class_of,
 };
 use parking_lot::Mutex;
 use space::{Class, Extent};
@@ -14,7 +14,7 @@ use space::{Class, Extent};
 use crate::apply::{Apply, Done};
 use crate::empty;
 use crate::format::record::{Commit, Header, Redo, Root, record_error};
-use crate::load::{Load, Loaded};
+use crate::load::TrieLoad;
 use crate::salvage;
 use crate::shared::Shared;
 use crate::stretch::{self, Stretch};
@@ -83,21 +83,6 @@ impl Trie {
         let current = Version { shared: shared_with, nodes: of, commit, live, floor: Seq(0) };
         let state = State { current: Arc::new(current), pending: None, again: Again::default() };
         Ok(Self { shared, table, nodes, documents, state: Mutex::new(state) })
-    }
-
-    /// Begins to load sorted entries; their versions will have the seq `seq`. None if the trie is not empty. Nothing
-    /// else may change the trie until the load is dropped, published or discarded.
-    pub fn begin_load(&self, seq: Seq) -> Option<Load> {
-        let base = self.current();
-        base.header().root.is_none().then(|| Load::new(base, Arc::clone(&self.documents), seq))
-    }
-
-    /// Takes the loaded entries. Readers below `floor` see none of them; `floor` is not less than the seq that the load
-    /// began with. From here on the load is like an [`Index::apply`]: written, to be flushed, and to be published or
-    /// discarded.
-    #[must_use]
-    pub fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
-        self.pend(&self.current(), loaded.0, floor)
     }
 
     pub(crate) const fn table(&self) -> TableId {
@@ -281,6 +266,20 @@ impl Index for Trie {
         let room = if part.reclaims { Room::Half } else { Room::None };
         let applied = self.rewrite(&keys, room, through, horizon)?;
         Ok(Some(Compacted { applied, next, leaves, bytes: bytes as u64 }))
+    }
+
+    fn begin_load(&self, seq: Seq) -> Option<Box<dyn Load>> {
+        let base = self.current();
+        let is_empty = base.header().root.is_none();
+        is_empty.then(|| Box::new(TrieLoad::new(base, Arc::clone(&self.documents), seq)) as Box<dyn Load>)
+    }
+
+    fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
+        self.pend(&self.current(), loaded.into_content(), floor)
+    }
+
+    fn history(&self) -> Option<&dyn History> {
+        Some(self)
     }
 
     fn salvage(&self, rescue: &mut dyn Rescue) {

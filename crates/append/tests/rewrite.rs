@@ -7,7 +7,9 @@ use std::ops::Bound;
 use common::Home;
 use index::testing::steps::Store;
 use index::testing::{Change, Updates};
-use index::{Bounds, Direction, Expiry, Horizon, Index, LeafKeys, Moment, Part, Payload, Seq, Time};
+use index::{
+    Bounds, Described, Direction, Expiry, History as _, Horizon, Index, LeafKeys, Moment, Part, Payload, Seq, Time,
+};
 use psync::sim::SimDisk;
 
 fn home() -> Home {
@@ -31,7 +33,7 @@ fn load(home: &Home, count: u32, expiry: impl Fn(usize) -> Option<Expiry>) -> Ve
         load.push(key, Payload::Inline(&vec![7; number % 400]), expiry(number), &ready).expect("room");
     }
     let loaded = load.finish(&ready).expect("room");
-    home.flush(loaded.files()).expect("a disk that works");
+    home.flush(&loaded.files).expect("a disk that works");
     home.trie.publish(&home.trie.take_loaded(loaded, Seq(9)));
     sorted
 }
@@ -79,7 +81,7 @@ fn a_long_load_keeps_few_files_open() {
         load.push(&number.to_be_bytes(), Payload::Inline(&[7; 200]), None, &ready).expect("room");
     }
     let loaded = load.finish(&ready).expect("room");
-    let (left, all) = (loaded.files().len(), home.disk.files().len());
+    let (left, all) = (loaded.files.len(), home.disk.files().len());
     assert!(left < 100 && all > 200, "{left} of {all} files");
 }
 
@@ -183,8 +185,8 @@ fn a_trie_goes_back_to_a_version_whose_segments_are_pinned() {
     let mut home = Home::new(SimDisk::new(5), append::CHUNK_BYTES_DEFAULT, 1 << 20, 64 << 10);
     load(&home, 5_000, |_| None);
     let (root, then) = (home.trie.root(), home.pairs(9));
-    home.trie.pin([root.as_slice()].into_iter()).expect("its own");
-    let described = append::describe(&root, common::TABLE).expect("its own");
+    home.trie.protect(&mut [root.as_slice()].into_iter()).expect("its own");
+    let described = home.trie.describe(&root).expect("its own");
     assert_eq!(described.keys, 5_000);
     // All of it is made anew, and what there was is dead.
     rewrite(&mut home, None, 64 << 10, Time(0));
@@ -195,18 +197,18 @@ fn a_trie_goes_back_to_a_version_whose_segments_are_pinned() {
     view.verify(&mut seen).expect("reads");
     assert_eq!((seen.findings, seen.keys), (vec![], 5_000));
 
-    let number = append::describe(&home.trie.root(), common::TABLE).expect("its own").number;
+    let number = home.trie.describe(&home.trie.root()).expect("its own").number;
     let applied = home.trie.roll_back(&root).expect("room");
     home.flush(&applied.files).expect("a disk that works");
     home.logged(&Updates::default(), &applied);
     let check = |home: &Home, what: &str| {
         assert!(home.pairs(9) == then, "{what}");
         assert_eq!(home.verify().findings, [""; 0], "{what}");
-        let now = append::describe(&home.trie.root(), common::TABLE).expect("its own");
-        assert_eq!(now, append::Described { number: number + 1, ..described }, "{what}");
+        let now = home.trie.describe(&home.trie.root()).expect("its own");
+        assert_eq!(now, Described { number: number + 1, ..described }, "{what}");
     };
     check(&home, "at once");
-    home.trie.pin(std::iter::empty()).expect("none");
+    home.trie.protect(&mut std::iter::empty()).expect("none");
     home.trie.root();
     home.trie.release_dead().expect("released");
     check(&home, "with nothing pinned");
@@ -219,7 +221,7 @@ fn a_rollback_is_replayed_as_it_was() {
     load(&home, 3_000, |_| None);
     home.checkpoint();
     let (root, then) = (home.trie.root(), home.pairs(9));
-    home.trie.pin([root.as_slice()].into_iter()).expect("its own");
+    home.trie.protect(&mut [root.as_slice()].into_iter()).expect("its own");
     rewrite(&mut home, None, 64 << 10, Time(0));
     let applied = home.trie.roll_back(&root).expect("room");
     home.flush(&applied.files).expect("a disk that works");

@@ -201,7 +201,7 @@ fn damage_comes_out_where_it_is_and_after_everything_before_it() {
         let all = model.range(&Bounds::all(), u64::MAX);
         let scan = |way| {
             // What a scan begins with may be cached.
-            home.shared.clear_cache();
+            home.shared.cache().clear();
             let before = read_bytes(home.shared.store());
             let (pairs, error) = walk(&home, way);
             (pairs, error, read_bytes(home.shared.store()) - before)

@@ -27,7 +27,7 @@ fn main() -> Outcome<()> {
     let records = others.first().map_or(Ok(RECORDS), |records| records.parse())?;
     println!("bytes on the disk for each of the user; of these the log");
     println!("{:<44} {:>8} {:>14} {:>14}", "", "", "all", "log");
-    for structure in Structure::ALL {
+    for &structure in Structure::ALL {
         for measure in [random_load, overwritten, short_values] {
             let scratch = tempfile::tempdir_in(directory)?;
             let options = Options::new().cache_bytes(32 << 20).write_buffer_bytes(64 << 20);

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = arguments.next().ok_or("give a directory for the database")?;
     let records = arguments.next().map_or(Ok(3_000_000), |records| records.parse())?;
     let seconds: f64 = arguments.next().map_or(Ok(3.0), |seconds| seconds.parse())?;
-    for structure in Structure::ALL {
+    for &structure in Structure::ALL {
         let scratch = tempfile::tempdir_in(&directory)?;
         let options = Options::new().cache_bytes(2 << 30).write_buffer_bytes(64 << 20).durability(Durability::Os);
         let db = options.open(scratch.path())?;

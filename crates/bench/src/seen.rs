@@ -32,8 +32,11 @@ impl ReadCount {
     /// When the statistics cannot be read.
     pub fn now(database: &Database) -> Result<Self> {
         let stats = database.stats()?;
-        let (leaves, leaf_bytes) = (stats.cache.leaf_reads, stats.cache.leaf_read_bytes);
-        let mut count = Self { leaves, leaf_bytes, ..Self::default() };
+        let mut count = Self::default();
+        for leaves in stats.cache.structures.iter().flat_map(|part| &part.lookups).filter(|of| of.nodes == "leaves") {
+            count.leaves += leaves.reads;
+            count.leaf_bytes += leaves.read_bytes.unwrap_or(0);
+        }
         for stream in stats.streams {
             if STREAMS.contains(&stream.stream.as_str()) {
                 count.reads += stream.reads;

@@ -1,15 +1,13 @@
 //! What a fuzzer gives bytes to. For tests of the workspace alone.
 //!
-//! Each target takes bytes that were an encoding before something changed them, puts right checksums on them, and reads
-//! them: what is
-//! read has to come back when it is written again. Those named `open` make a database around them: whatever they say,
-//! it opens, or says what
-//! is wrong.
+//! Each target takes the bytes of an encoding after something has changed them. It puts right checksums on them and
+//! decodes them; what it decodes has to come back when it is encoded again. Targets with `open` in their names make a
+//! database around the bytes: it opens, or says what is wrong.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use doclog::{Compression, DocLength, DocPointer, Retained, SegmentId};
-use index::{Expiry, Horizon, Operation, Payload, RangeTombstones, Seq, TableId, Time};
+use doclog::{DocLength, DocPointer, Retained, SegmentId};
+use index::{Expiry, Operation, Payload, Seq, TableId, Time};
 use psync::{Buffer, Request, sim::SimDisk};
 use space::{Extent, FileStore, PAGE, PageId, StreamKind};
 use wal::{Alone, Claim, Lsn, Verdict, Wal};
@@ -17,15 +15,15 @@ use wal::{Alone, Claim, Lsn, Verdict, Wal};
 use crate::{
     backup::fuzzing as backup,
     format::{
-        CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, Restored, RetainedHeader,
-        RollBack, SLOT_BYTES, SetHistory, Superblock, TableImage, TableSettings, decode_table, encode_table, kind,
-        put_commit_time, put_delete_range, put_operation, seal_slot,
+        CreateTable, FlushEnd, FlushEndPiece, Image, ImagePlace, Logged, Operations, Restored, RollBack, SLOT_BYTES,
+        SetHistory, Superblock, decode_table, encode_table, kind, put_commit_time, put_delete_range, put_operation,
+        samples, seal_slot,
     },
     handles::{batch::WriteBatch, database::Database},
     open::assembly::log_options,
     options::Options,
     root::{DATA, superblock::SuperblockFile},
-    words::{applied::AppliedThrough, structure::Structure},
+    words::structure::Structure,
 };
 
 /// A name, what takes bytes, and the encodings to begin with.
@@ -70,56 +68,12 @@ fn image(bytes: &[u8]) {
     }
 }
 
-fn applied_through() -> AppliedThrough {
-    let mut applied = AppliedThrough::new(Seq(9));
-    applied.cover(b"k", Some(b"m"), Seq(11));
-    applied
-}
-
-fn tombstones() -> RangeTombstones {
-    let mut tombstones = RangeTombstones::default();
-    tombstones.add(b"k", Some(b"m"), Seq(9), &Horizon::default());
-    tombstones.add(b"l", None, Seq(11), &Horizon::default());
-    tombstones.outgrow(b"l", Seq(12));
-    tombstones
-}
-
-fn settings() -> TableSettings {
-    TableSettings { compression: Compression::Zstd, history: 7 }
-}
-
-fn header() -> RetainedHeader {
-    let documents = vec![Retained { segment: SegmentId(6), bytes: 10, end: 11 }];
-    RetainedHeader { seq: Seq(10), time: Time(77), root: vec![3, 4], documents, tombstones: tombstones() }
-}
-
 fn images() -> Vec<Vec<u8>> {
-    let table = |id: u32| TableImage {
-        id: TableId(id),
-        structure: Structure::BTree,
-        settings: settings(),
-        applied: applied_through(),
-        dropped: Seq(0),
-        name: format!("table {id}"),
-        root: vec![1, 2],
-        documents: vec![3; 40],
-        tombstones: tombstones(),
-        headers: vec![header(); 2],
-    };
-    let image = |live, dropped| Image {
-        visible: Seq(12),
-        flush_ends_below: Lsn(100),
-        log_start: Lsn(50),
-        log_durable: Lsn(99),
-        kept_from: Lsn(40),
-        kept_seq: Seq(6),
-        time: Time(1_800_000_000_000),
-        next_table: 9,
-        tables: live,
-        dropped,
-        allocator: vec![9; 30],
-    };
-    vec![image(vec![], vec![]).encode(), image((1..5).map(table).collect(), vec![table(6)]).encode()]
+    let tables = (1..5).map(samples::table_image).collect();
+    [samples::image(vec![], vec![]), samples::image(tables, vec![samples::table_image(6)])]
+        .iter()
+        .map(Image::encode)
+        .collect()
 }
 
 fn commit(bytes: &[u8]) {
@@ -180,11 +134,11 @@ fn a_flush_end(table: u32, redo: Vec<u8>) -> FlushEnd {
     FlushEnd {
         table: TableId(table),
         time: Time(1_800_000_000_000),
-        applied: applied_through(),
+        applied: samples::applied_through(),
         redo,
         dropped,
         retained,
-        restored: Some(Restored { dropped: vec![(SegmentId(2), 88)], tombstones: tombstones() }),
+        restored: Some(Restored { dropped: vec![(SegmentId(2), 88)], tombstones: samples::tombstones() }),
     }
 }
 
@@ -212,7 +166,7 @@ fn table_records() -> Vec<Vec<u8>> {
     let record = CreateTable {
         id: TableId(5),
         structure: Structure::BTree,
-        settings: settings(),
+        settings: samples::settings(),
         leaf_pages: 4,
         name: "a table".into(),
     };
@@ -348,7 +302,7 @@ fn logs() -> Vec<Vec<u8>> {
     let create = CreateTable {
         id: TableId(9),
         structure: Structure::BTree,
-        settings: settings(),
+        settings: samples::settings(),
         leaf_pages: 4,
         name: "other".into(),
     };

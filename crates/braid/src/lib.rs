@@ -92,7 +92,9 @@ pub use handles::database::{Database, TableInfo};
 pub use handles::load::Loader;
 pub use handles::range::{Entry, Range};
 pub use handles::snapshot::Snapshot;
-pub use handles::stats::{CacheStats, LogStats, SpaceStats, Stats, StreamStats, TableStats};
+pub use handles::stats::{
+    CacheStats, LogStats, NodeLookups, SpaceStats, Stats, StreamStats, StructureCacheStats, TableStats,
+};
 pub use handles::table::Table;
 pub use handles::transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};
 pub use handles::writes::Swap;

@@ -106,7 +106,7 @@ proptest! {
         batches in prop::collection::vec(
             prop::collection::vec((prop::collection::vec(0..5_u8, 1..6), prop::option::weighted(0.7, prop_oneof![9 => 0..300_usize, 1 => 2049..6000_usize])), 1..150),
             1..12),
-        structure in prop::sample::select(&Structure::ALL[..]), long in 0..900_usize, leaf_pages in 1..9_u32,
+        structure in prop::sample::select(Structure::ALL), long in 0..900_usize, leaf_pages in 1..9_u32,
     ) {
         let (disk, db, table) = fresh(structure, leaf_pages);
         let mut model = Content::new();

@@ -26,7 +26,7 @@ fn open(disk: &SimDisk, path: &str) -> Database {
 
 fn each_kind() -> Vec<(String, Structure, Compression)> {
     let of = |structure: Structure| Compression::ALL.map(|compression| (structure, compression));
-    let all = Structure::ALL.into_iter().flat_map(of);
+    let all = Structure::ALL.iter().copied().flat_map(of);
     all.map(|(structure, compression)| (format!("{structure} {compression}"), structure, compression)).collect()
 }
 

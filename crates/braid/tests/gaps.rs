@@ -45,7 +45,9 @@ fn last(table: &Table) -> Option<u32> {
 }
 
 fn leaf_reads(db: &Database) -> u64 {
-    db.stats().expect("stats").cache.leaf_reads
+    let parts = db.stats().expect("stats").cache.structures;
+    let leaves = parts.iter().flat_map(|part| &part.lookups).filter(|of| of.nodes == "leaves");
+    leaves.map(|of| of.reads).sum()
 }
 
 /// Reads of leaves, of which the cache holds few.

@@ -72,7 +72,7 @@ proptest! {
         keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 1..40), 0..1500),
         long_keys in prop::collection::btree_set(prop::collection::vec(0..3_u8, 900..1025), 0..40),
         lengths in prop::collection::vec(prop_oneof![8 => 0..60_usize, 2 => 0..2049_usize, 1 => 2049..9000_usize], 1..50),
-        structure in prop::sample::select(&Structure::ALL[..]), leaf_pages in 1..20_u32, updates in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 1..4), prop::option::of(0..3000_usize), 0..60),
+        structure in prop::sample::select(Structure::ALL), leaf_pages in 1..20_u32, updates in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 1..4), prop::option::of(0..3000_usize), 0..60),
     ) {
         let (disk, db, table) = fresh(structure, leaf_pages);
         let mut model: Content = keys.into_iter().chain(long_keys).zip(lengths.iter().cycle())

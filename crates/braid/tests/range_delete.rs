@@ -51,7 +51,9 @@ fn pairs(range: Range) -> usize {
 }
 
 fn leaf_reads(db: &Database) -> u64 {
-    db.stats().expect("stats").cache.leaf_reads
+    let parts = db.stats().expect("stats").cache.structures;
+    let leaves = parts.iter().flat_map(|part| &part.lookups).filter(|of| of.nodes == "leaves");
+    leaves.map(|of| of.reads).sum()
 }
 
 fn later_operations_of_a_batch_stay_and_earlier_ones_go(structure: Structure) {

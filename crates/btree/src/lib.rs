@@ -20,7 +20,7 @@
 //!    lock.
 //! 4. Many keys, a range of keys and a batch of changes all go down the tree a level at a time. The nodes of a level
 //!    are read or written with one psync, at most PioMax requests in flight ([`psync`]).
-//! 5. Sorted entries for an empty tree are packed into leaves as they come, and written in long pieces ([`Load`]). An
+//! 5. Sorted entries for an empty tree are packed into leaves as they come, in long pieces ([`index::Load`]). An
 //!    existing tree is rebuilt in the same way, stretch by stretch ([`index::Index::compact`]).
 //! 6. Pages that a version no longer refers to are free when the last reader of an older version is gone.
 //!
@@ -45,6 +45,7 @@ mod filter;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod kind;
 mod leaf;
 mod leaf_size;
 mod load;
@@ -63,7 +64,6 @@ mod way;
 
 pub use counters::CountersSnapshot;
 pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};
-pub use load::{Load, Loaded};
-pub use salvage::root_of_redo;
+pub use kind::FACTS;
 pub use shared::Shared;
 pub use tree::BTree;

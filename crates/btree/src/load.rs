@@ -20,7 +20,7 @@
 use std::sync::Arc;
 
 use index::bloom::Hash;
-use index::{Again, Error, Expiry, Operation, Payload, Seq, TableId, Time, Update};
+use index::{Again, Expiry, Load, Loaded, Operation, Payload, Ready, Result, Seq, TableId, Time, Update};
 use psync::{Buffer, Request, Stream};
 use space::{Extent, PAGE};
 
@@ -59,8 +59,8 @@ const _: () = assert!(RUN_HEADER + ENTRY_FIXED + KEY_BYTES_MAX + INLINE_BYTES_MA
 // A list too large for a node has at least 2 × `STAY` children, so the written node has at least `STAY`.
 const _: () = assert!(node_bytes_max(2 * STAY - 1) <= nodes::PACKED);
 
-/// A tree under construction. See [`crate::BTree::begin_load`].
-pub struct Load {
+/// A tree under construction.
+pub(crate) struct TreeLoad {
     // First, so that the writes are complete before the pages are given back.
     writes: Writes,
     claims: Claims,
@@ -81,9 +81,6 @@ pub struct Load {
     /// Whether an entry expires.
     expires: bool,
 }
-
-/// A loaded tree, as [`crate::BTree::take_loaded`] takes it.
-pub struct Loaded(pub(crate) Done);
 
 /// The extent that leaves are being cut out of, and the piece of the extent that is being filled.
 struct Region {
@@ -119,7 +116,45 @@ struct Writes {
     spare: Vec<Buffer>,
 }
 
-impl Load {
+impl Load for TreeLoad {
+    fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
+    fn push(&mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>, ready: &Ready<'_>) -> Result<()> {
+        debug_assert!(key > self.last_key.as_slice(), "keys rise");
+        let update = Update { key, seq: self.seq, operation: Operation::Put(payload, expiry) };
+        if self.run.bytes_with(&update) > self.room {
+            self.next_page(&update, ready)?;
+        }
+        self.run.push(&update);
+        self.leaf.documents |= matches!(payload, Payload::Document(_));
+        self.leaf.hashes.push(Hash::of(key));
+        self.leaf.expiries.extend(expiry);
+        self.expires |= expiry.is_some();
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, ready: &Ready<'_>) -> Result<Loaded> {
+        let root = self.root(ready)?;
+        if let Some(mut region) = self.region.take() {
+            self.claims.shorten(region.extent, region.pages)?;
+            region.piece.truncate(region.filled);
+            self.write(region.request(&self.shared), ready)?;
+        }
+        self.nodes.close(&mut self.claims, self.shared.pages().file())?;
+        self.write_nodes(ready)?;
+        self.writes.wait(0)?;
+        let (allocated, retired) = self.claims.keep();
+        let (dropped_documents, again) = (Vec::new(), Again::default());
+        let done = Done { root, allocated, retired, dropped_documents, again, packed: false };
+        Ok(Loaded::new(vec![self.shared.pages().file().clone()], done))
+    }
+}
+
+impl TreeLoad {
     pub(crate) fn new(shared: &Arc<Shared>, table: TableId, leaf_pages: u32, seq: Seq) -> Self {
         let mut load = Self {
             writes: Writes { stream: shared.psync().stream(PIECES_IN_FLIGHT), spare: Vec::new() },
@@ -142,57 +177,7 @@ impl Load {
         load
     }
 
-    /// The key of the entry before, or nothing before the first.
-    #[must_use]
-    pub fn last_key(&self) -> &[u8] {
-        &self.last_key
-    }
-
-    /// Takes the next entry. The caller keeps the limits: the key is above [`Load::last_key`], and key and value are
-    /// within the allowed sizes. `ready` is called between taking pages and writing them. Its task is to make durable
-    /// that the pages are free; an error of `ready` stops the load.
-    ///
-    /// # Errors
-    /// When storage fails or is full, or `ready` fails; the load cannot go on then.
-    #[inline]
-    pub fn push<E: From<Error>>(
-        &mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>, ready: &dyn Fn() -> Result<(), E>,
-    ) -> Result<(), E> {
-        debug_assert!(key > self.last_key.as_slice(), "keys rise");
-        let update = Update { key, seq: self.seq, operation: Operation::Put(payload, expiry) };
-        if self.run.bytes_with(&update) > self.room {
-            self.next_page(&update, ready)?;
-        }
-        self.run.push(&update);
-        self.leaf.documents |= matches!(payload, Payload::Document(_));
-        self.leaf.hashes.push(Hash::of(key));
-        self.leaf.expiries.extend(expiry);
-        self.expires |= expiry.is_some();
-        self.last_key.clear();
-        self.last_key.extend_from_slice(key);
-        Ok(())
-    }
-
-    /// Writes the rest of the tree. Nothing is flushed. `ready` is used as in [`Load::push`].
-    ///
-    /// # Errors
-    /// When storage fails or is full, or `ready` fails; every page is given back then.
-    pub fn finish<E: From<Error>>(mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<Loaded, E> {
-        let root = self.root(ready)?;
-        if let Some(mut region) = self.region.take() {
-            self.claims.shorten(region.extent, region.pages)?;
-            region.piece.truncate(region.filled);
-            self.write(region.request(&self.shared), ready)?;
-        }
-        self.nodes.close(&mut self.claims, self.shared.pages().file())?;
-        self.write_nodes(ready)?;
-        self.writes.wait(0)?;
-        let (allocated, retired) = self.claims.keep();
-        let (dropped_documents, again) = (Vec::new(), Again::default());
-        Ok(Loaded(Done { root, allocated, retired, dropped_documents, again, packed: false }))
-    }
-
-    fn root<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<Root, E> {
+    fn root(&mut self, ready: &Ready<'_>) -> Result<Root> {
         let (leaf_pages, expires) = (self.leaf_pages, self.expires);
         if self.run.is_empty() {
             return Ok(Root { height: 0, pointer: None, leaf_pages, expires });
@@ -223,7 +208,7 @@ impl Load {
 
     /// Ends the page, and ends the leaf too where `next` does not fit its next page.
     #[cold]
-    fn next_page<E: From<Error>>(&mut self, next: &Update<'_>, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+    fn next_page(&mut self, next: &Update<'_>, ready: &Ready<'_>) -> Result<()> {
         self.end_page(ready)?;
         self.room = self.room_on(self.leaf.pages);
         if self.run.bytes_with(next) > self.room {
@@ -237,7 +222,7 @@ impl Load {
     }
 
     /// Puts the run on the leaf's next page.
-    fn end_page<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+    fn end_page(&mut self, ready: &Ready<'_>) -> Result<()> {
         if self.leaf.pages == 0 {
             self.leaf.page = self.place()?;
             self.leaf.incarnation = self.shared.incarnation();
@@ -257,7 +242,7 @@ impl Load {
     }
 
     /// Fills up the leaf's extent, and adds the leaf to its parent.
-    fn end_leaf<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+    fn end_leaf(&mut self, ready: &Ready<'_>) -> Result<()> {
         for _ in self.leaf.pages..self.leaf_pages {
             self.region.as_mut().expect("a leaf was given its place in a region").page().fill(0);
             self.end_piece(ready)?;
@@ -289,7 +274,7 @@ impl Load {
     }
 
     /// The first page of the next leaf.
-    fn place(&mut self) -> index::Result<u64> {
+    fn place(&mut self) -> Result<u64> {
         let leaf_pages = self.leaf_pages;
         if let Some(region) = &self.region
             && region.pages < region.extent.pages
@@ -305,7 +290,7 @@ impl Load {
     }
 
     /// Writes the piece if full, and begins the next.
-    fn end_piece<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+    fn end_piece(&mut self, ready: &Ready<'_>) -> Result<()> {
         let Some(region) = self.region.take_if(|region| region.filled == region.piece.len()) else { return Ok(()) };
         let (extent, pages) = (region.extent, region.pages);
         self.write(region.request(&self.shared), ready)?;
@@ -318,10 +303,9 @@ impl Load {
     }
 
     /// Adds a child to the list of its level; a full list becomes a node.
-    fn add_child<E: From<Error>>(
-        &mut self, level: usize, low: &[u8], (fences, filter): (&Keys, &[u8]), pointer: Pointer,
-        ready: &dyn Fn() -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn add_child(
+        &mut self, level: usize, low: &[u8], (fences, filter): (&Keys, &[u8]), pointer: Pointer, ready: &Ready<'_>,
+    ) -> Result<()> {
         if self.levels.len() == level {
             self.levels.push(Edges::default());
         }
@@ -336,23 +320,21 @@ impl Load {
         self.write_node(level + 1, &full, ready)
     }
 
-    fn write_node<E: From<Error>>(
-        &mut self, level: usize, edges: &Edges, ready: &dyn Fn() -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn write_node(&mut self, level: usize, edges: &Edges, ready: &Ready<'_>) -> Result<()> {
         let pointer = self.nodes.write(&mut self.claims, &self.shared, self.table, node_level(level), edges)?;
         self.write_nodes(ready)?;
         self.add_child(level, edges.low(0), (&Keys::default(), &[]), pointer, ready)
     }
 
-    fn write_nodes<E: From<Error>>(&mut self, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+    fn write_nodes(&mut self, ready: &Ready<'_>) -> Result<()> {
         self.nodes.take_writes().into_iter().try_for_each(|request| self.write(request, ready))
     }
 
-    fn write<E: From<Error>>(&mut self, request: Request, ready: &dyn Fn() -> Result<(), E>) -> Result<(), E> {
+    fn write(&mut self, request: Request, ready: &Ready<'_>) -> Result<()> {
         if self.claims.are_fresh() {
             ready()?;
         }
-        Ok(self.writes.push(request)?)
+        self.writes.push(request)
     }
 }
 
@@ -376,7 +358,7 @@ impl Region {
 }
 
 impl Writes {
-    fn push(&mut self, request: Request) -> index::Result<()> {
+    fn push(&mut self, request: Request) -> Result<()> {
         self.wait(PIECES_IN_FLIGHT - 1)?;
         self.stream.push(request);
         self.stream.submit();
@@ -384,7 +366,7 @@ impl Writes {
     }
 
     /// Waits until at most `in_flight` writes are under way.
-    fn wait(&mut self, in_flight: usize) -> index::Result<()> {
+    fn wait(&mut self, in_flight: usize) -> Result<()> {
         while self.stream.in_flight() > in_flight
             && let Some(completion) = self.stream.next()
         {

@@ -32,7 +32,7 @@ pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
 ///
 /// # Errors
 /// [`Error::Corrupt`] when `redo` is not one of this table.
-pub fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
+pub(crate) fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
     let redo = Redo::decode(redo, table).map_err(|damage| record_error("redo", table, damage))?;
     Ok(redo.root.encode(table))
 }

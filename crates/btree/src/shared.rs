@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cache::{Beside, Cache, Front, Held, Words, front_slots};
+use cache::{Beside, Cache, Front, Held, Part, Words, front_slots};
 use index::{Error, ReadAhead, Result, TableId};
 use mapped::{Shared as Heap, SharedBytes};
 use parking_lot::Mutex;
@@ -203,9 +203,10 @@ impl Shared {
         &self.pages
     }
 
-    /// Caches at most so many bytes from now on.
-    pub fn set_cache_bytes(&self, bytes: u64) {
-        self.cache.set_capacity(bytes);
+    /// The cache of nodes and leaves. Lent memory is for pages of leaves that the cache does not admit.
+    #[must_use]
+    pub const fn cache(&self) -> &dyn Part {
+        &self.cache
     }
 
     /// The cache can be lent up to so many bytes.
@@ -213,23 +214,6 @@ impl Shared {
     pub fn with_loans_of(mut self, most_bytes: u64) -> Self {
         self.cache = self.cache.with_loans_of(most_bytes);
         self
-    }
-
-    /// Lends the cache so many bytes, in place of those that were lent before. They are for pages of leaves that the
-    /// cache does not admit.
-    pub fn lend(&self, bytes: u64) {
-        self.cache.lend(bytes);
-    }
-
-    /// Forgets every cached node and leaf.
-    pub fn clear_cache(&self) {
-        self.cache.clear();
-    }
-
-    /// Size and use of the cache.
-    #[must_use]
-    pub fn cache_stats(&self) -> cache::Stats {
-        self.cache.stats()
     }
 
     /// The counters of the trees.

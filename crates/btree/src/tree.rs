@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use index::{
-    Again, Applied, Batch, Compacted, Horizon, Index, LeafKeys, Part, Rescue, Result, Seq, TableId, Time, View,
+    Again, Applied, Batch, Compacted, Horizon, Index, LeafKeys, Load, Loaded, Part, Rescue, Result, Seq, TableId, Time,
+    View,
 };
 use parking_lot::Mutex;
 use seeded::Bug;
@@ -13,7 +14,7 @@ use crate::apply::compact::compact;
 use crate::apply::{Apply, Done};
 use crate::format::LEAF_PAGES_MAX;
 use crate::format::root::{Redo, Root, record_error};
-use crate::load::{Load, Loaded};
+use crate::load::TreeLoad;
 use crate::shared::Shared;
 use crate::version::Version;
 use crate::{salvage, walk};
@@ -50,15 +51,6 @@ pub struct BTree {
 }
 
 impl BTree {
-    /// Key ranges of the leaves that do not end before `page`, and of some leaves below each node that does not end
-    /// before it. At most `most` ranges, the first in key order.
-    ///
-    /// # Errors
-    /// When a read fails or the bytes read do not check.
-    pub fn beyond(&self, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
-        walk::beyond(&self.current(), page, most)
-    }
-
     /// An empty tree whose leaves will have `leaf_pages` pages, at most [`LEAF_PAGES_MAX`]. Nothing is written.
     #[must_use]
     pub fn create(shared: Arc<Shared>, table: TableId, leaf_pages: u32) -> Self {
@@ -78,21 +70,6 @@ impl BTree {
     fn with(shared: Arc<Shared>, table: TableId, root: Root) -> Self {
         let current = Arc::new(Version::new(&shared, table, root, Seq(0)));
         Self { shared, table, state: Mutex::new(State { current, pending: None, again: Again::default() }) }
-    }
-
-    /// Begins to load sorted entries, with `seq` in their runs. None where the tree is not empty. Nothing else may
-    /// change the tree until the load is dropped, published or discarded.
-    pub fn begin_load(&self, seq: Seq) -> Option<Load> {
-        let base = self.current();
-        base.root.pointer.is_none().then(|| Load::new(&self.shared, self.table, base.root.leaf_pages, seq))
-    }
-
-    /// Takes the loaded entries. Readers below `floor` see none of them; `floor` must not be below the seq that the
-    /// load began with. From here on the load is like an [`Index::apply`]: written, to be flushed, and to be published
-    /// or discarded.
-    #[must_use]
-    pub fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
-        self.pend(loaded.0, floor)
     }
 
     /// A version to be published or discarded.
@@ -199,6 +176,20 @@ impl Index for BTree {
         let stretch = compact(&base, again, part, leaf_pages, through, horizon)?;
         let applied = self.pend(stretch.done, base.floor);
         Ok(Some(Compacted { applied, next: stretch.next, leaves: stretch.leaves, bytes: stretch.bytes }))
+    }
+
+    fn begin_load(&self, seq: Seq) -> Option<Box<dyn Load>> {
+        let Root { pointer, leaf_pages, .. } = self.current().root;
+        let is_empty = pointer.is_none();
+        is_empty.then(|| Box::new(TreeLoad::new(&self.shared, self.table, leaf_pages, seq)) as Box<dyn Load>)
+    }
+
+    fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
+        self.pend(loaded.into_content(), floor)
+    }
+
+    fn beyond(&self, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
+        walk::beyond(&self.current(), page, most)
     }
 
     fn salvage(&self, rescue: &mut dyn Rescue) {

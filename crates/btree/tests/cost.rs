@@ -129,15 +129,15 @@ fn a_short_scan_reads_two_pages_and_a_long_one_each_once() {
     }
     assert_eq!(home.shared.counters().leaf_reads - short.leaf_reads, 1, "the page that is read ahead");
     drop(cursor);
-    home.shared.clear_cache();
-    let (short, bytes) = (home.shared.counters(), home.shared.cache_stats().bytes);
+    home.shared.cache().clear();
+    let (short, bytes) = (home.shared.counters(), home.shared.cache().stats().bytes);
     let all_of_it = scan(&view, &Bounds::all(), 9, Direction::Backward).expect("whole");
     assert_eq!(all_of_it, model.range(&Bounds::all(), 9));
     let long = home.shared.counters();
     // What is in use of the leaves' pages.
     let (stats, bytes_read) = (view.stats().expect("whole"), long.leaf_read_bytes - short.leaf_read_bytes);
     assert!((stats.run_bytes..=stats.leaf_pages * 4096).contains(&bytes_read), "{bytes_read} bytes of {stats:?}");
-    let kept = home.shared.cache_stats().bytes - bytes;
+    let kept = home.shared.cache().stats().bytes - bytes;
     let nodes = stats.internal_pages * 4096 * 2;
     assert!(kept <= nodes + (64 << 10) * 5 / 4, "a long scan keeps the leaves that it begins with, not {kept} bytes");
 }
@@ -206,7 +206,7 @@ fn a_held_view_keeps_its_pages_and_gives_them_back() {
     }
     younger.drain(..9);
     assert!(home.pages.stats().retired_pages > 0);
-    home.shared.clear_cache();
+    home.shared.cache().clear();
     let old = scan(&held, &Bounds::all(), 1, Direction::Forward).expect("whole");
     assert_eq!(old, model.range(&Bounds::all(), 1));
     drop(held);

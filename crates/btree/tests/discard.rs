@@ -105,7 +105,7 @@ fn bytes_that_a_discarded_batch_appended_are_not_seen() {
         model.extend([1, 60].map(|number| (key(number), (3, Change::Put(b"after".to_vec())))));
         for cold in [false, true] {
             if cold {
-                home.shared.clear_cache();
+                home.shared.cache().clear();
             }
             for number in 0..80 {
                 let expected = model.get(&key(number)).cloned();

@@ -83,7 +83,7 @@ fn a_scan_asks_ahead_for_as_much_as_it_went_through() {
     let stats = view.stats().expect("whole");
     let count = model.range(&all(), u64::MAX).len();
     for direction in BOTH {
-        home.shared.clear_cache();
+        home.shared.cache().clear();
         let before = home.shared.counters().leaf_reads;
         let asked = || (home.shared.counters().leaf_reads - before) as f64;
         let mut cursor = Arc::clone(&view).cursor(&all(), Seq::MAX.into(), direction).expect("whole");
@@ -144,7 +144,7 @@ fn a_scan_of_all_between_two_ends_asks_for_much_at_once() {
     for direction in BOTH {
         for shown in [0, 1, 200] {
             // What scans before it began with.
-            home.shared.clear_cache();
+            home.shared.cache().clear();
             let before = home.shared.counters().leaf_read_bytes;
             let mut cursor = scan_all(home.tree.view(), direction, true);
             (0..shown).for_each(|_| assert!(cursor.advance().expect("whole")));
@@ -188,7 +188,7 @@ fn damage_comes_out_where_it_is_and_after_everything_before_it() {
             assert!(home.disk.flip_bit(common::DATA, extent.offset() + 100));
             for direction in BOTH {
                 // What a scan begins with may be cached.
-                home.shared.clear_cache();
+                home.shared.cache().clear();
                 let mut cursor = home.tree.view().cursor(&all(), Seq::MAX.into(), direction).expect("whole");
                 let (pairs, error) = walk(&mut *cursor);
                 let expected = turned(expected.clone(), direction);
@@ -365,7 +365,7 @@ fn short_scans_of_large_leaves_are_answered_from_the_cache_the_next_time() {
         home.apply(&updates, &[]).expect("a disk that works");
     }
     assert!(home.tree.view().stats().expect("whole").leaf_pages > 32 * 8);
-    home.shared.clear_cache();
+    home.shared.cache().clear();
     let few = |from: u64| {
         let bounds = Bounds { lower: Bound::Included(key(from).to_vec()), upper: Bound::Unbounded };
         let mut cursor = home.tree.view().cursor(&bounds, Seq::MAX.into(), Direction::Forward).expect("whole");

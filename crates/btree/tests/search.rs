@@ -187,6 +187,6 @@ fn pages_that_were_read_are_not_read_again_while_memory_is_lent() {
     let values = found(&*before, &older, 1).expect("a disk that works");
     assert!(values.iter().zip(&keys).all(|(value, key)| *value == model.get(key, 1)));
     home.lend(0);
-    assert_eq!(home.shared.cache_stats().secondary_bytes, 0);
+    assert_eq!(home.shared.cache().stats().secondary_bytes, 0);
     assert!(reads(&home, &model, &keys).0 > 100);
 }

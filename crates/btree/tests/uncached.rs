@@ -31,10 +31,10 @@ fn grown(cache_bytes: u64) -> (Home, Model, Stats) {
         home.apply(&updates, &[]).expect("a disk that works");
         model.apply(&updates);
     }
-    home.shared.clear_cache();
+    home.shared.cache().clear();
     let stats = home.tree.view().stats().expect("whole");
     assert!(stats.height >= 4 && stats.internal_pages * 4096 > 10 * cache_bytes, "{stats:?}");
-    home.shared.clear_cache();
+    home.shared.cache().clear();
     (home, model, stats)
 }
 

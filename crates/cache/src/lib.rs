@@ -32,6 +32,7 @@
 //! replaces its entry), and reading missing values.
 
 mod front;
+mod part;
 mod secondary;
 
 use std::hash::Hash;
@@ -46,6 +47,7 @@ use tally::Tally;
 use crate::secondary::Secondary;
 
 pub use front::{Beside, Front, Held, Words};
+pub use part::Part;
 
 /// Bytes of an entry beside its key and value: hash slot, links, and its share of remembered evicted keys.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 64;

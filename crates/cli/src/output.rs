@@ -63,9 +63,9 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
 }
 
 /// Names and values in two columns, both aligned left.
-pub(crate) fn list(rows: &[(&str, String)]) -> Vec<String> {
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    rows.iter().map(|(name, value)| format!("{name:<width$}  {value}")).collect()
+pub(crate) fn list(rows: &[(impl AsRef<str>, String)]) -> Vec<String> {
+    let width = rows.iter().map(|(name, _)| name.as_ref().chars().count()).max().unwrap_or(0);
+    rows.iter().map(|(name, value)| format!("{:<width$}  {value}", name.as_ref())).collect()
 }
 
 /// A title, and rows of text in columns below it.

@@ -29,6 +29,9 @@ pub enum Error {
         /// Most bytes that the versions of a key may take.
         limit: usize,
     },
+    /// The caller did not let the operation go on ([`crate::Ready`]).
+    #[error("refused by the caller")]
+    Refused,
     /// Bytes on storage differ from the bytes that were written.
     #[error(
         "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. The rest of the database stays readable; restore this part from a backup"

@@ -16,7 +16,10 @@ pub mod bloom;
 mod class;
 pub mod due;
 mod error;
+mod history;
 mod horizon;
+mod kind;
+mod load;
 pub mod merge;
 mod pairs;
 mod read_ahead;
@@ -30,7 +33,10 @@ pub use again::{Again, Touches};
 pub use class::class_of;
 pub use doclog::{DocPointer, SegmentId};
 pub use error::{Damage, Error, Result};
+pub use history::{Described, History};
 pub use horizon::Horizon;
+pub use kind::{Facts, FoundRoot, Home, Kind, Lookups};
+pub use load::{Load, Loaded, Ready};
 pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
 pub use salvage::{Lost, Rescue};
@@ -104,6 +110,29 @@ pub trait Index: Send + Sync {
     /// # Errors
     /// When storage fails or is full, or the stretch is damaged. The current view is then unharmed.
     fn compact(&self, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>>;
+
+    /// Begins to load sorted entries, whose versions will have `seq`. None where the structure is not empty. Nothing
+    /// else may change the structure until the load is dropped, published or discarded.
+    fn begin_load(&self, seq: Seq) -> Option<Box<dyn Load>>;
+
+    /// Takes loaded entries, of which readers below `floor` see nothing; `floor` is not below the seq that the load
+    /// began with. The result is like that of [`Index::apply`]: written, to be flushed, and to be published or
+    /// discarded.
+    fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied;
+
+    /// Older states; none where the kind of structure has none to offer.
+    fn history(&self) -> Option<&dyn History> {
+        None
+    }
+
+    /// Key ranges of leaves that do not end before `page` of the file of shared pages, at most `most` ranges, the first
+    /// in key order.
+    ///
+    /// # Errors
+    /// When a read fails or its bytes do not check.
+    fn beyond(&self, _page: PageId, _most: usize) -> Result<Vec<LeafKeys>> {
+        Ok(Vec::new())
+    }
 
     /// Shows the readable content of the current view, and the key ranges that do not check.
     fn salvage(&self, rescue: &mut dyn Rescue);

@@ -80,16 +80,22 @@ impl RangeTombstones {
     /// Builds a set from stored fragments; none if the fragments are not as [`RangeTombstones::fragments`] gives them.
     #[must_use]
     pub fn from_fragments(fragments: Vec<Fragment>) -> Option<Self> {
-        let is_one = |fragment: &Fragment| {
+        let tombstones = Self { fragments: fragments.into_iter().map(Arc::new).collect() };
+        tombstones.is_sound().then_some(tombstones)
+    }
+
+    /// Whether the fragments keep the invariants.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let is_one = |fragment: &Arc<Fragment>| {
             let falls = fragment.seqs.windows(2).all(|pair| pair[0] > pair[1]);
             is_below(&fragment.low, fragment.high.as_deref()) && !fragment.seqs.is_empty() && falls
         };
-        let follows = |pair: &[Fragment]| {
+        let follows = |pair: &[Arc<Fragment>]| {
             let apart = pair[0].high.as_ref().is_some_and(|high| *high <= pair[1].low);
             apart && !pair[0].joins(&pair[1])
         };
-        let holds = fragments.iter().all(is_one) && fragments.windows(2).all(follows);
-        holds.then(|| Self { fragments: fragments.into_iter().map(Arc::new).collect() })
+        self.fragments.iter().all(is_one) && self.fragments.windows(2).all(follows)
     }
 
     /// All fragments, in key order.

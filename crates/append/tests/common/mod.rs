@@ -166,7 +166,7 @@ impl Store for Home {
     }
 
     fn clear_cache(&self) {
-        self.shared.clear_cache();
+        self.shared.cache().clear();
     }
 
     fn change_of(&self, value: &Stored) -> Change {

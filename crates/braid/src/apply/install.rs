@@ -12,7 +12,7 @@
 //! Invariants:
 //! - No log record refers to bytes that may be lost.
 //! - No view is current that is not logged.
-//! - All of this happens under [`Engine::maintenance`].
+//! - All of this happens under the lock of upkeep.
 
 use doclog::Retained;
 use index::{Applied, DocPointer};
@@ -20,7 +20,7 @@ use psync::{File, Request};
 use seeded::Bug;
 
 use crate::{
-    engine::Engine,
+    engine::{Engine, upkeep::Upkeep},
     error::{Error, Result},
     format::{FlushEnd, Restored, kind},
     tables::catalog::TableCore,
@@ -58,7 +58,7 @@ impl<'a> Step<'a> {
     /// # Errors
     /// [`Error::DiskFull`] when the log has no room for the flush-end, or an error that ends all writing. A flush-end
     /// that is not in the log as a whole counts for nothing.
-    pub(crate) fn log(&self, engine: &Engine) -> Result<()> {
+    pub(crate) fn log(&self, engine: &Engine, _held: &mut Upkeep) -> Result<()> {
         let (mut retained, mut restored, mut dropped) = (Vec::new(), None, self.applied.dropped_documents.clone());
         match self.documents {
             Documents::Stay => {}
@@ -83,7 +83,7 @@ impl<'a> Step<'a> {
     ///
     /// # Errors
     /// When the counts of documents do not suffice for the dropped ones.
-    pub(crate) fn show(&self, replace: impl FnOnce()) -> Result<()> {
+    pub(crate) fn show(&self, _held: &mut Upkeep, replace: impl FnOnce()) -> Result<()> {
         let (table, applied) = (self.table, self.applied);
         table.tree.publish(applied);
         match self.documents {
@@ -108,7 +108,9 @@ impl<'a> Step<'a> {
 /// its table in place.
 ///
 /// Returns how many steps went through. The others were given back, where the outcome is [`Error::DiskFull`].
-pub(crate) fn install(engine: &Engine, steps: &[Step<'_>], mut replace: impl FnMut(usize)) -> (usize, Result<()>) {
+pub(crate) fn install(
+    engine: &Engine, held: &mut Upkeep, steps: &[Step<'_>], mut replace: impl FnMut(usize),
+) -> (usize, Result<()>) {
     let applied = || steps.iter().map(|step| step.applied);
     if !seeded::on(Bug::FlushEndBeforeData)
         && let Err(error) = flush(engine, applied())
@@ -117,9 +119,9 @@ pub(crate) fn install(engine: &Engine, steps: &[Step<'_>], mut replace: impl FnM
     }
     let (mut installed, mut outcome) = (0, Ok(()));
     for (number, step) in steps.iter().enumerate() {
-        outcome = outcome.and_then(|()| step.log(engine));
+        outcome = outcome.and_then(|()| step.log(engine, held));
         match &outcome {
-            Ok(()) => match step.show(|| replace(number)) {
+            Ok(()) => match step.show(held, || replace(number)) {
                 Ok(()) => installed += 1,
                 Err(error) => return (installed, Err(error)),
             },

@@ -23,18 +23,18 @@
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
-use index::{Applied, Collected, Seq, View};
+use index::{Applied, Batch, Collected, Seq, Update, View};
 
 use crate::{
     apply::{
         choice::Choice,
         install::{Documents, Step, install},
     },
-    engine::Engine,
+    engine::{Engine, upkeep::Upkeep},
     error::{Error, Result},
     opq::{Frozen, Opq, Sections},
     tables::catalog::TableCore,
-    words::{applied::AppliedThrough, structure},
+    words::{applied::AppliedThrough, verifies::VERIFIES},
 };
 
 /// A part of a table's frozen operations, on its way into the structure.
@@ -54,9 +54,9 @@ struct Part<'a> {
 /// # Errors
 /// [`Error::DiskFull`] when nothing could be applied for want of space. After any other error a part of the round may
 /// be done, but nothing is installed that is not logged.
-pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
+pub(crate) fn run(engine: &Engine, held: &mut Upkeep, choices: &[Choice]) -> Result<()> {
     let started = Instant::now();
-    if choices.iter().any(|choice| structure::only_appends(choice.table.structure)) {
+    if choices.iter().any(|choice| choice.table.structure.facts().only_appends) {
         match engine.make_reserves(engine.pressure.used()) {
             // There is hardly room for more either, and the waiting operations must go on.
             Err(Error::DiskFull { .. }) => {}
@@ -77,7 +77,7 @@ pub(crate) fn run(engine: &Engine, choices: &[Choice]) -> Result<()> {
     }
     // Applied parts count, whatever became of the others; where only space lacked, the next round tries the others
     // again.
-    finish(engine, &parts, started)?;
+    finish(engine, held, &parts, started)?;
     failed.filter(|_| !full_disk).map_or(Ok(()), Err)
 }
 
@@ -93,7 +93,7 @@ fn freeze(engine: &Engine, choices: &[Choice]) {
 }
 
 /// Freezes all queues of a table that has no frozen ones, in one step with the call of `with`.
-pub(crate) fn freeze_whole<R>(engine: &Engine, table: &TableCore, with: impl FnOnce() -> R) -> R {
+pub(crate) fn freeze_whole<R>(engine: &Engine, _held: &mut Upkeep, table: &TableCore, with: impl FnOnce() -> R) -> R {
     let fences = fences(engine, &*table.state.load().view);
     engine.publisher.between(|visible, _| {
         let done = with();
@@ -154,7 +154,10 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
         let progress = |done: usize| {
             engine.pressure.progress(done_bytes + frozen.bytes() * ((start + done) as u64).min(count) / count);
         };
-        match table.tree.apply(&Collected::of(&slice), &horizon, &progress).map_err(Error::from) {
+        let batch = Collected::of(&slice);
+        let is_bug = seeded::on(seeded::Bug::QueueOutOfOrder);
+        assert!(!VERIFIES || is_bug || is_in_order(&batch), "a batch is in the order of its keys, then of its seqs");
+        match table.tree.apply(&batch, &horizon, &progress).map_err(Error::from) {
             Ok(applied) => {
                 let mut through = table.applied();
                 slice.for_each_span(|low, high| through.cover(low, high, frozen.through()));
@@ -179,8 +182,16 @@ fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, d
     }
 }
 
+fn is_in_order(batch: &dyn Batch) -> bool {
+    let at = |index| {
+        let Update { key, seq, .. } = batch.get(index);
+        (key, seq)
+    };
+    (1..batch.len()).all(|index| at(index - 1) < at(index))
+}
+
 /// Installs the applied parts. A part whose flush-end finds no room in the log is taken back.
-fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
+fn finish(engine: &Engine, held: &mut Upkeep, parts: &[Part<'_>], started: Instant) -> Result<()> {
     let steps = parts.iter().map(|part| Step {
         table: part.table,
         applied: &part.applied,
@@ -189,7 +200,7 @@ fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
     });
     let steps: Vec<Step<'_>> = steps.collect();
     let mut bytes = 0;
-    let (installed, outcome) = install(engine, &steps, |number| bytes += replace(&parts[number]));
+    let (installed, outcome) = install(engine, held, &steps, |number| bytes += replace(&parts[number]));
     let (through, others) = parts.split_at(installed);
     if matches!(outcome, Err(Error::DiskFull { .. })) {
         others.iter().for_each(|part| part.frozen.take_back(part.range.clone()));
@@ -232,7 +243,7 @@ fn join_queues(engine: &Engine, table: &TableCore) {
         let active = state.active.recut(&all, &[], 1);
         let frozen = Frozen::new(Arc::new(joined), visible, bytes);
         engine.pressure.exchange(before, bytes);
-        engine.loans.call_in(engine.pressure.used(), &engine.trees);
+        engine.loans.call_in(engine.pressure.used(), &engine.structures);
         engine.note_frozen(table, state.active.bytes());
         table.replace_state(Arc::new(active), Some(Arc::new(frozen)), Arc::clone(&state.view));
     });
@@ -240,14 +251,14 @@ fn join_queues(engine: &Engine, table: &TableCore) {
 
 /// Removes the operations from the frozen queues of a table that its structure has already. Relocation of documents
 /// needs this, because readers look into queues first, and would be led to the old place of a document.
-pub(crate) fn forget_applied(engine: &Engine, table: &TableCore) {
+pub(crate) fn forget_applied(engine: &Engine, _held: &mut Upkeep, table: &TableCore) {
     let state = table.state.load();
     let Some(older) = state.frozen.as_ref().filter(|frozen| frozen.is_applied_in_part()) else { return };
     let left = older.sections().with_queues(lacking(engine, table, older, older.sections()));
     let bytes = left.bytes();
     let frozen = Frozen::new(Arc::new(left), older.through(), bytes);
     engine.pressure.exchange(older.bytes(), bytes);
-    engine.loans.call_in(engine.pressure.used(), &engine.trees);
+    engine.loans.call_in(engine.pressure.used(), &engine.structures);
     table.replace_state(Arc::clone(&state.active), Some(Arc::new(frozen)), Arc::clone(&state.view));
 }
 

@@ -7,7 +7,7 @@
 //! Invariants:
 //! - Nothing else changes the table, from before its queues are empty until the change is over
 //!   ([`TableCore::begin_load`]).
-//! - All of this happens under [`Engine::maintenance`].
+//! - All of this happens under the lock of upkeep.
 //! - The record alone changes nothing, so a crash leaves the old tree or the new one.
 //! - In a replay no key lacks a commit below the seq.
 
@@ -22,6 +22,7 @@ use crate::{
     engine::{
         Engine,
         publish::{Change, Pending, Safety},
+        upkeep::Upkeep,
     },
     error::{Error, Result},
     format::Restored,
@@ -45,7 +46,9 @@ impl Swap<'_> {
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`], or the refusal of the log: then everything is as before.
-    pub(crate) fn run(&self, kind: u8, payload: &[u8], take: impl FnOnce(Seq) -> Applied) -> Result<Seq> {
+    pub(crate) fn run(
+        &self, held: &mut Upkeep, kind: u8, payload: &[u8], take: impl FnOnce(Seq) -> Applied,
+    ) -> Result<Seq> {
         let Self { engine, table, .. } = *self;
         let commit = engine.wal.append(kind, &[payload], true, Claim::Upkeep);
         let commit = commit.map_err(|error| engine.write_error(engine.log_error(error)));
@@ -53,18 +56,18 @@ impl Swap<'_> {
         let applied = take(seq);
         let documents = Documents::Whole { retained: self.retained, restored: self.restored.as_ref() };
         let step = Step { table, applied: &applied, through: AppliedThrough::new(seq), documents };
-        let log = || {
-            step.log(engine).map_err(|error| engine.write_error(error))?;
+        let log = |held: &mut Upkeep| {
+            step.log(engine, held).map_err(|error| engine.write_error(error))?;
             engine.flush_record()
         };
         let mut outcome = match &commit {
-            Ok(_) => log(),
+            Ok(_) => log(held),
             Err(error) => Err(error.clone()),
         };
         match &outcome {
             Ok(()) => {
                 // The log has the change now, and no record may be written behind the change that does not know of it.
-                outcome = self.show(&step, seq).map_err(|error| {
+                outcome = self.show(held, &step, seq).map_err(|error| {
                     engine.fail(error.cause());
                     engine.outcome_unknown()
                 });
@@ -82,12 +85,12 @@ impl Swap<'_> {
     }
 
     /// Puts the view in place. Its seq is not visible yet.
-    fn show(&self, step: &Step<'_>, seq: Seq) -> Result<()> {
+    fn show(&self, held: &mut Upkeep, step: &Step<'_>, seq: Seq) -> Result<()> {
         let table = self.table;
         if self.restored.is_some() {
             table.keep_last(seq);
         }
-        step.show(|| {
+        step.show(held, || {
             table.note_load(seq);
             if table.tree.expires() {
                 self.engine.note_expiring(table);

@@ -174,7 +174,7 @@ impl Engine {
         }
         table.active_bytes.fetch_add(growth, Ordering::Relaxed);
         let Taken { used, log_is_due } = self.pressure.take(growth, is_delete, lsn);
-        self.loans.call_in(used, &self.trees);
+        self.loans.call_in(used, &self.structures);
         let active = self.active_bytes.fetch_add(growth, Ordering::Relaxed) + growth;
         let (due, due_queue) = (self.pressure.due_bytes(), self.pressure.due_queue_bytes());
         if log_is_due || (active >= due && active - growth < due) || (after >= due_queue && before < due_queue) {
@@ -191,15 +191,17 @@ impl Engine {
     /// Notes that queues of `table` with so many bytes were frozen.
     pub(crate) fn note_frozen(&self, table: &TableCore, bytes: u64) {
         let before = table.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "queues are frozen once");
         let queued = table.queued_documents.load(Ordering::Relaxed);
         let taken = u128::from(queued) * u128::from(bytes) / u128::from(before.max(1));
         table.queued_documents.fetch_sub(u64::try_from(taken).unwrap_or(queued).min(queued), Ordering::Relaxed);
-        self.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let of_all = self.active_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(of_all >= bytes, "the bytes of all tables are those of each");
     }
 
     /// Lends the free part of the write buffer.
     pub(crate) fn lend(&self) {
-        self.loans.offer(|| self.pressure.used(), &self.trees);
+        self.loans.offer(|| self.pressure.used(), &self.structures);
     }
 
     /// Gives back the memory of a dropped table's operations, which will never be applied.

@@ -45,14 +45,14 @@ use crate::{
     words::{
         clock::{Clock, Expires},
         durability::Durability,
-        structure::{self, Structure},
+        structure::Structure,
     },
 };
 
 /// Longest key of a table with structure `btree`, in bytes.
-pub const KEY_BYTES_MAX_BTREE: usize = structure::key_bytes_max(Structure::BTree);
+pub const KEY_BYTES_MAX_BTREE: usize = Structure::BTree.facts().key_bytes_max;
 /// Longest key of a table with structure `append`, in bytes.
-pub const KEY_BYTES_MAX_APPEND: usize = structure::key_bytes_max(Structure::Append);
+pub const KEY_BYTES_MAX_APPEND: usize = Structure::Append.facts().key_bytes_max;
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: u64 = 512 << 20;
 /// From so many bytes on, values that are documents for the structure of their table are written as documents by their
@@ -139,7 +139,7 @@ impl Engine {
         let short = items.iter().zip(documents).filter(|(item, _)| item.value.len() <= INLINE_BYTES_MAX);
         for (item, pointer) in short {
             if let Some(pointer) = pointer {
-                self.trees.documents().put_written(item.table.id, pointer, item.value);
+                self.structures.documents().put_written(item.table.id, pointer, item.value);
             }
         }
     }
@@ -307,7 +307,7 @@ impl Engine {
             let write = || {
                 let packed = table.documents.pack(&values)?;
                 table.document_pace.wait(packed.stored_bytes());
-                self.trees.append_documents(&table.documents, &packed)
+                self.structures.append_documents(&table.documents, &packed)
             };
             match write() {
                 Ok(written) => members.iter().zip(written).for_each(|(&i, pointer)| pointers[i] = Some(pointer)),
@@ -471,7 +471,7 @@ impl Inline {
         let mut documents: SmallVec<[(TableId, usize); 2]> = SmallVec::new();
         for item in items {
             if item.operation != BatchOperation::Put
-                || item.value.len() <= structure::inline_bytes_max(item.table.structure)
+                || item.value.len() <= item.table.structure.facts().inline_bytes_max
             {
                 continue;
             }
@@ -491,7 +491,7 @@ impl Inline {
         }
         let brings_many = || self.documents.iter().any(|(table, _)| *table == item.table.id);
         let length = item.value.len();
-        length > INLINE_BYTES_MAX || (length > structure::inline_bytes_max(item.table.structure) && brings_many())
+        length > INLINE_BYTES_MAX || (length > item.table.structure.facts().inline_bytes_max && brings_many())
     }
 
     /// Most bytes that an operation takes in a log record.
@@ -510,7 +510,7 @@ fn reclaims(items: &[Item<'_>]) -> bool {
 /// Fails when a key or a value is outside the limits.
 #[inline]
 pub(crate) fn check_pair(table: &TableCore, key: &[u8], value: &[u8]) -> Result<()> {
-    let limit = structure::key_bytes_max(table.structure);
+    let limit = table.structure.facts().key_bytes_max;
     if key.is_empty() || key.len() > limit {
         return Err(Error::KeyLength { table: table.name.clone(), length: key.len(), limit });
     }

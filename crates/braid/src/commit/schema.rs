@@ -14,7 +14,7 @@ use crate::{
     format::{self, TableSettings, kind},
     opq::{Sections, Sorting},
     options::TableOptions,
-    structures::tree::Trees,
+    structures::Structures,
     tables::{
         catalog::{TableCore, TableIdentity},
         usage,
@@ -50,11 +50,11 @@ impl Engine {
             leaf_pages: self.tuning.leaf_pages(expected),
             name: name.to_owned(),
         };
-        let table = Arc::new(new_table(&self.store, &self.trees, &record, self.options.sorting)?);
+        let table = Arc::new(new_table(&self.store, &self.structures, &record, self.options.sorting)?);
         table.documents.set_segment_bytes(self.options.segment_bytes);
         let position = self.append(kind::CREATE_TABLE, &record.encode(), false)?;
         self.finish(position, Change::Create(Arc::clone(&table)), Durability::Sync)?;
-        self.trees.adapt(&usage::footprints(&self.catalog.live()));
+        self.structures.adapt(&usage::footprints(&self.catalog.live()));
         Ok(table)
     }
 
@@ -83,18 +83,18 @@ pub(crate) fn open_documents(
 
 /// The new table of a log record.
 pub(crate) fn new_table(
-    store: &FileStore, trees: &Trees, record: &format::CreateTable, sorting: Sorting,
+    store: &FileStore, structures: &Structures, record: &format::CreateTable, sorting: Sorting,
 ) -> Result<TableCore> {
     let format::CreateTable { id, structure, settings, .. } = *record;
     let documents = open_documents(store, id, &DocImage::default(), &settings)?;
-    let tree = trees.create(record, &documents)?;
+    let tree = structures.create(record, &documents)?;
     let identity = TableIdentity { id, name: record.name.clone(), structure, settings };
     let applied = AppliedThrough::new(Seq(0));
     Ok(TableCore::new(identity, tree, documents, applied, Sections::new(sorting)))
 }
 
 /// The rest of a dropped table whose pages are free: its name, and the documents that commits in the log name.
-pub(crate) fn husk(store: &FileStore, trees: &Trees, table: &TableCore) -> Result<TableCore> {
+pub(crate) fn husk(store: &FileStore, structures: &Structures, table: &TableCore) -> Result<TableCore> {
     let mut image = table.documents.image();
     for segment in &mut image.segments {
         (segment.live_bytes, segment.sealed) = (0, true);
@@ -103,7 +103,7 @@ pub(crate) fn husk(store: &FileStore, trees: &Trees, table: &TableCore) -> Resul
     let (id, name, structure, settings) = (table.id, table.name.clone(), table.structure, table.settings());
     let leaf_pages = table.tree.leaf_pages();
     let record = format::CreateTable { id, structure, settings, leaf_pages, name: name.clone() };
-    let tree = trees.create(&record, &documents)?;
+    let tree = structures.create(&record, &documents)?;
     let identity = TableIdentity { id, name, structure, settings };
     let husk = TableCore::new(identity, tree, documents, table.applied(), Sections::new(Sorting::Always));
     husk.set_dropped(table.dropped());

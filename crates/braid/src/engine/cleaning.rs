@@ -1,4 +1,4 @@
-//! The state of cleaning ([`crate::upkeep::clean`]): the cycle under way, its plan, and waits for room.
+//! The state of cleaning ([`crate::upkeep::clean`]): a cycle, its plan, and waits for room.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,10 +19,9 @@ use crate::tables::catalog::TableCore;
 /// The pause after a full disk was met. Then cleaning goes on as if there were room.
 pub(crate) const PAUSE: Duration = Duration::from_secs(10);
 
-/// The worker's state of cleaning.
+/// The state of cleaning that commits and statistics see too.
 #[derive(Default)]
 pub(crate) struct Cleaning {
-    pub(crate) cycle: Mutex<Option<Cycle>>,
     /// Live bytes of segments at the end of a cycle through their table.
     pub(crate) left: Mutex<BTreeMap<(TableId, SegmentId), u64>>,
     /// Room is scarce: cleaning takes one segment at a time.
@@ -33,8 +32,6 @@ pub(crate) struct Cleaning {
     pub(crate) full: Mutex<Option<Instant>>,
     /// A writer found no room for documents.
     pub(crate) room_wanted: AtomicBool,
-    /// Dead bytes that the last checkpoint could not release.
-    pub(crate) stuck: AtomicU64,
     /// Documents and bytes moved since the database was opened.
     pub(crate) documents: AtomicU64,
     pub(crate) bytes: AtomicU64,

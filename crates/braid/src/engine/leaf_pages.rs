@@ -4,7 +4,6 @@ use crate::{
     engine::Engine,
     error::Result,
     tables::{catalog::TableCore, traffic::Shares},
-    words::structure,
 };
 
 impl Engine {
@@ -12,7 +11,7 @@ impl Engine {
     /// use: `used_for`, or else the requests since the table was opened. With too few requests the leaves stay as they
     /// are.
     pub(crate) fn leaf_pages_for(&self, table: &TableCore, used_for: Option<Shares>) -> Result<u32> {
-        let shares = used_for.or_else(|| table.traffic.shares()).filter(|_| structure::has_leaf_sizes(table.structure));
+        let shares = used_for.or_else(|| table.traffic.shares()).filter(|_| table.structure.facts().has_leaf_sizes);
         let Some(shares) = shares else { return Ok(table.tree.leaf_pages()) };
         let shape = table.state.load_full().view.stats()?;
         Ok(self.tuning.leaf_pages_now(&self.tuning.profile, shape.entries, shape.run_bytes, shares))

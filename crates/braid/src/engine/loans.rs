@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::structures::tree::Trees;
+use crate::structures::Structures;
 
 /// Part of the write buffer by which a loan changes.
 const STEP_PART: u64 = 8;
@@ -52,35 +52,35 @@ impl Loans {
     }
 
     /// Calls memory in. Operations of `used` bytes wait now, more than before.
-    pub(crate) fn call_in(&self, used: u64, trees: &Trees) {
+    pub(crate) fn call_in(&self, used: u64, structures: &Structures) {
         let is_due = |lent| lent > 0 && used + lent > self.budget - self.step();
         if !is_due(self.lent()) {
             return;
         }
         let changing = self.changing.lock();
         if is_due(self.lent()) {
-            self.set(self.lendable(used), trees);
+            self.set(self.lendable(used), structures);
         }
         drop(changing);
     }
 
     /// Offers memory. Operations of `used` bytes wait now, fewer than before.
-    pub(crate) fn offer(&self, used: impl Fn() -> u64, trees: &Trees) {
+    pub(crate) fn offer(&self, used: impl Fn() -> u64, structures: &Structures) {
         let changing = self.changing.lock();
         let lendable = self.lendable(used());
         if lendable >= (self.lent() + self.step()).max(1) {
-            self.set(lendable, trees);
+            self.set(lendable, structures);
             // Commits that came meanwhile saw the smaller loan.
             let now = self.lendable(used());
             if now < lendable {
-                self.set(now, trees);
+                self.set(now, structures);
             }
         }
         drop(changing);
     }
 
-    fn set(&self, bytes: u64, trees: &Trees) {
+    fn set(&self, bytes: u64, structures: &Structures) {
         self.lent.store(bytes, Ordering::Relaxed);
-        trees.lend(bytes);
+        structures.lend(bytes);
     }
 }

@@ -38,7 +38,7 @@ fn flush(engine: &Engine, end: Lsn) -> bool {
 /// Prepares the next log segments, until the keeper is stopped or a failure ends all writing.
 pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
     while engine.keeper.pause(PREPARE_PACE) && engine.health.check().is_ok() {
-        if !engine.trees.is_room_lent() {
+        if !engine.structures.is_room_lent() {
             prepare(engine);
         }
     }

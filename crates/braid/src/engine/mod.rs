@@ -5,6 +5,7 @@
 //! Left to others: commits ([`crate::commit`]), their changes ([`crate::commit::carry_out`]), tables
 //! ([`crate::commit::schema`]), applying queues ([`crate::upkeep::worker`]), checkpoints, recovery, reading.
 
+mod assertions;
 pub(crate) mod budget;
 pub(crate) mod cleaning;
 pub(crate) mod counters;
@@ -18,6 +19,7 @@ pub(crate) mod learned;
 pub(crate) mod learned_file;
 pub(crate) mod loans;
 pub(crate) mod log_ahead;
+pub(crate) mod parts;
 pub(crate) mod pressure;
 pub(crate) mod publish;
 pub(crate) mod recent;
@@ -30,6 +32,7 @@ pub(crate) mod sweeps;
 pub(crate) mod threads;
 pub(crate) mod tuning;
 pub(crate) mod unflushed;
+pub(crate) mod upkeep;
 
 use std::{
     path::PathBuf,
@@ -49,26 +52,28 @@ use crate::{
     engine::{
         budget::Budget,
         cleaning::Cleaning,
-        counters::{EngineCounters, Recovery},
+        counters::EngineCounters,
         health::Health,
         keeper::Keeper,
         loans::Loans,
+        parts::{Contents, Files},
         pressure::{LogLimit, Pressure},
         publish::Publisher,
         recent::Recent,
-        retention::{Kept, Retention},
+        retention::Retention,
         signal::Signal,
         snapshot::Snapshots,
         sweeps::Sweeps,
         threads::Threads,
         tuning::Tuning,
         unflushed::UnflushedDocuments,
+        upkeep::Upkeep,
     },
     error::{Error, ErrorKind, Result},
     format::Image,
     options::Options,
     root::superblock::SuperblockFile,
-    structures::tree::Trees,
+    structures::Structures,
     tables::{
         catalog::{Catalog, TableCore},
         usage,
@@ -91,7 +96,7 @@ pub(crate) struct Engine {
     pub(crate) tuning: Tuning,
     pub(crate) store: FileStore,
     pub(crate) pages: Arc<PagedFile>,
-    pub(crate) trees: Trees,
+    pub(crate) structures: Structures,
     pub(crate) wal: Wal,
     pub(crate) catalog: Catalog,
     pub(crate) publisher: Publisher,
@@ -116,7 +121,7 @@ pub(crate) struct Engine {
     /// Bytes of all queues that take operations.
     pub(crate) active_bytes: AtomicU64,
     /// Held while structures change, and while a step needs them unchanged.
-    pub(crate) maintenance: Mutex<()>,
+    pub(crate) upkeep: Mutex<Upkeep>,
     pub(crate) counters: EngineCounters,
     /// One creation or drop of a table at a time.
     pub(crate) schema: Mutex<()>,
@@ -151,25 +156,6 @@ struct Saved {
     log_end: Lsn,
 }
 
-/// The parts that opening puts together.
-pub(crate) struct Parts {
-    pub(crate) path: PathBuf,
-    pub(crate) options: Options,
-    pub(crate) tuning: Tuning,
-    pub(crate) store: FileStore,
-    pub(crate) pages: Arc<PagedFile>,
-    pub(crate) trees: Trees,
-    pub(crate) wal: Wal,
-    pub(crate) catalog: Catalog,
-    pub(crate) superblock: SuperblockFile,
-    pub(crate) unflushed: Arc<UnflushedDocuments>,
-    pub(crate) lock: Option<Lock>,
-    pub(crate) replayed: Recovery,
-    pub(crate) kept: Kept,
-    pub(crate) clock: Arc<Clock>,
-    pub(crate) work: Work,
-}
-
 /// The worker, which stands above the engine.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
@@ -180,52 +166,52 @@ pub(crate) struct Work {
 }
 
 impl Engine {
-    /// Puts an engine together after recovery.
-    pub(crate) fn new(parts: Parts) -> Self {
-        let (visible, end) = (Seq(parts.wal.last_seq()), parts.wal.end());
-        let budget = parts.tuning.write_buffer_bytes;
-        let log_limit = LogLimit::new(budget, parts.superblock.current().segment_bytes);
-        let log_from = Lsn(end.0 - parts.wal.bytes_to_replay());
-        let pressure = Pressure::new(budget, log_limit, log_from, parts.options.background);
-        let transactions = Budget::new(parts.tuning.transaction_bytes);
-        let segment_bytes = usage::bytes_of(&parts.catalog.live());
+    /// Puts an engine together.
+    pub(crate) fn new(files: Files, contents: Contents, work: Work) -> Self {
+        let Files { path, options, tuning, store, pages, structures, superblock, unflushed, lock } = files;
+        let Contents { wal, catalog, replayed, kept, time } = contents;
+        // Segments keep the length that they were made with, whatever the options ask for.
+        let options = Options { segment_bytes: superblock.current().segment_bytes, ..options };
+        let (visible, log_end) = (Seq(wal.last_seq()), wal.end());
+        let log_limit = LogLimit::new(tuning.write_buffer_bytes, options.segment_bytes);
+        let log_from = Lsn(log_end.0 - wal.bytes_to_replay());
+        let clock = Arc::new(Clock::new(options.clock.clone(), time));
         Self {
-            learned_unusable: learned_file::recall(parts.store.psync(), &parts.path),
-            pressure,
-            loans: Loans::new(parts.tuning.loans_bytes()),
-            retention: Retention::new(parts.options.retain_log_bytes, parts.kept, &parts.wal),
-            path: parts.path,
-            // Segments keep the length that they were made with, whatever the options ask for.
-            options: Options { segment_bytes: parts.superblock.current().segment_bytes, ..parts.options },
-            tuning: parts.tuning,
-            store: parts.store,
-            pages: parts.pages,
-            trees: parts.trees,
-            wal: parts.wal,
-            catalog: parts.catalog,
-            publisher: Publisher::new(visible, end),
+            publisher: Publisher::new(visible, log_end),
             snapshots: Snapshots::default(),
             recent: Recent::default(),
-            transactions,
+            transactions: Budget::new(tuning.transaction_bytes),
+            pressure: Pressure::new(tuning.write_buffer_bytes, log_limit, log_from, options.background),
+            loans: Loans::new(tuning.loans_bytes()),
             sweeps: Sweeps::default(),
             cleaning: Cleaning::default(),
+            retention: Retention::new(options.retain_log_bytes, kept, &wal),
             health: Health::default(),
             signal: Signal::default(),
-            keeper: Keeper::new(Arc::clone(&parts.clock)),
+            keeper: Keeper::new(Arc::clone(&clock)),
+            work,
             threads: Threads::default(),
-            work: parts.work,
-            clock: parts.clock,
-            superblock: Mutex::new(parts.superblock),
-            saved: Mutex::new((parts.replayed.records == 0).then_some(Saved { visible, log_end: end })),
-            unflushed: parts.unflushed,
+            superblock: Mutex::new(superblock),
+            saved: Mutex::new((replayed.records == 0).then_some(Saved { visible, log_end })),
             active_bytes: AtomicU64::new(0),
-            maintenance: Mutex::new(()),
-            counters: EngineCounters::new(parts.replayed),
+            upkeep: Mutex::default(),
+            counters: EngineCounters::new(replayed),
             schema: Mutex::new(()),
             writing: RwLock::new(()),
             closed: AtomicBool::new(false),
-            reserves: Mutex::new(Reserves { bytes: segment_bytes, ..Reserves::default() }),
-            _lock: parts.lock,
+            reserves: Mutex::new(Reserves { bytes: usage::bytes_of(&catalog.live()), ..Reserves::default() }),
+            learned_unusable: learned_file::recall(store.psync(), &path),
+            path,
+            options,
+            tuning,
+            store,
+            pages,
+            structures,
+            wal,
+            catalog,
+            clock,
+            unflushed,
+            _lock: lock,
         }
     }
 
@@ -271,7 +257,7 @@ impl Engine {
     /// superblock notes that, so that the next opening need not read the log. Otherwise the log notes where the log
     /// ends.
     pub(crate) fn mark_clean(&self) -> Result<()> {
-        let _still = self.maintenance.lock();
+        let _held = self.upkeep.lock();
         if self.health.check().is_err() {
             return Ok(());
         }

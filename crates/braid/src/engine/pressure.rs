@@ -246,6 +246,7 @@ impl Pressure {
     }
 
     fn replace(&self, state: &mut State, before: u64, after: u64) {
+        assert!(state.used >= before, "queues give back what they took");
         state.used = state.used - before + after;
         let used = state.used;
         state.beyond = state.beyond.filter(|_| used >= self.budget).map(|beyond| beyond.min(used));

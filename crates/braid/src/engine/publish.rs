@@ -166,6 +166,7 @@ impl Publisher {
         }
         for (seq, pending) in (first.0..).zip(due.drain(..)) {
             let end = pending.end;
+            assert!(end >= *frontier, "records end in the order of their seqs");
             // Changes behind one that was carried out in part stay invisible, for good.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| carry_out(Seq(seq), pending))) {
                 self.end();

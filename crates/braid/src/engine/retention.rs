@@ -86,7 +86,12 @@ impl Retention {
     /// Notes that a checkpoint with this choice is durable.
     pub(crate) fn set(&self, choice: Choice) {
         let Choice { kept, needed } = choice;
-        *self.state.lock() = State { kept, needed, surplus: self.keeps && kept.from < needed.from };
+        let mut state = self.state.lock();
+        assert!(
+            kept.from >= state.kept.from && needed.from >= state.needed.from,
+            "the log is trimmed at its start alone"
+        );
+        *state = State { kept, needed, surplus: self.keeps && kept.from < needed.from };
         self.yields.store(false, Ordering::Release);
     }
 

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -46,11 +46,8 @@ pub(crate) struct Sweeps {
     pub(crate) asked: Mutex<VecDeque<Sweep>>,
     /// The oldest range delete that waits for older snapshots to go; 0 where none waits.
     pub(crate) waits: AtomicU64,
-    /// The next turn looks at range tombstones first.
-    pub(crate) tombstones_first: AtomicBool,
     /// Stretches that were swept for range tombstones.
     pub(crate) swept: AtomicU64,
-    pub(crate) relief: Mutex<Relief>,
     /// Tables that are being compacted.
     compacted: Mutex<Vec<TableId>>,
 }

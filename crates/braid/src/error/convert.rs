@@ -82,7 +82,9 @@ impl From<index::Error> for Error {
             index::Error::Io(error) => Self::Io(error),
             index::Error::Space(error) => full_disk(error.into()),
             index::Error::Document(error) => full_disk(error.into()),
-            versions @ index::Error::TooManyVersions { .. } => Self::Failed { cause: versions.to_string() },
+            other @ (index::Error::TooManyVersions { .. } | index::Error::Refused) => {
+                Self::Failed { cause: other.to_string() }
+            }
             index::Error::Corrupt { file, offset, what, expected, found } => {
                 corrupt(Path::new(&file), offset, what, expected, found)
             }

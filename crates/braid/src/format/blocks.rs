@@ -2,7 +2,7 @@
 
 use index::Seq;
 
-use crate::words::{applied::AppliedThrough, fields::Fields, structure::Structure};
+use crate::words::{applied::AppliedThrough, fields::Fields};
 
 /// Appends a block of steps: seq and key of each.
 pub(super) fn put_applied(bytes: &mut Vec<u8>, applied: &AppliedThrough) {
@@ -31,19 +31,4 @@ pub(super) fn length_of(length: usize) -> u32 {
 pub(super) fn put_block(bytes: &mut Vec<u8>, block: &[u8]) {
     bytes.extend_from_slice(&length_of(block.len()).to_le_bytes());
     bytes.extend_from_slice(block);
-}
-
-pub(crate) const fn structure_code(structure: Structure) -> u8 {
-    match structure {
-        Structure::BTree => 1,
-        Structure::Append => 2,
-    }
-}
-
-pub(crate) const fn structure_from(code: u8) -> Option<Structure> {
-    match code {
-        1 => Some(Structure::BTree),
-        2 => Some(Structure::Append),
-        _ => None,
-    }
 }

@@ -4,7 +4,7 @@ use index::{RangeTombstones, Seq, TableId, Time};
 use wal::Lsn;
 
 use super::{
-    blocks::{applied, length_of, put_applied, put_block, structure_code, structure_from},
+    blocks::{applied, length_of, put_applied, put_block},
     history::{self, RetainedHeader},
     ranges,
     settings::TableSettings,
@@ -82,7 +82,7 @@ impl Image {
             bytes.extend_from_slice(&length_of(tables.len()).to_le_bytes());
             for table in tables {
                 bytes.extend_from_slice(&table.id.0.to_le_bytes());
-                bytes.push(structure_code(table.structure));
+                bytes.push(table.structure.facts().code);
                 bytes.extend_from_slice(&table.settings.encode());
                 put_applied(&mut bytes, &table.applied);
                 bytes.extend_from_slice(&table.dropped.0.to_le_bytes());
@@ -135,7 +135,7 @@ fn decode_tables(fields: &mut Fields<'_>) -> Option<Vec<TableImage>> {
     for _ in 0..count {
         tables.push(TableImage {
             id: new_table_id(fields)?,
-            structure: structure_from(fields.u8()?)?,
+            structure: Structure::of_code(fields.u8()?)?,
             settings: TableSettings::read(fields)?,
             applied: applied(fields)?,
             dropped: Seq(fields.u64()?),

@@ -37,6 +37,8 @@ mod history;
 mod image;
 pub(crate) mod pieces;
 mod ranges;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod samples;
 mod settings;
 mod superblock;
 mod table;

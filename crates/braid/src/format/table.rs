@@ -2,10 +2,7 @@
 
 use index::TableId;
 
-use super::{
-    blocks::{put_block, structure_code, structure_from},
-    settings::TableSettings,
-};
+use super::{blocks::put_block, settings::TableSettings};
 use crate::words::{fields::Fields, structure::Structure};
 
 /// The record that begins a table.
@@ -27,7 +24,7 @@ impl CreateTable {
     /// The payload of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.id.0.to_le_bytes().to_vec();
-        bytes.push(structure_code(self.structure));
+        bytes.push(self.structure.facts().code);
         bytes.extend_from_slice(&self.settings.encode());
         bytes.extend_from_slice(&self.leaf_pages.to_le_bytes());
         put_block(&mut bytes, self.name.as_bytes());
@@ -39,7 +36,7 @@ impl CreateTable {
         let mut fields = Fields(payload);
         let record = Self {
             id: new_table_id(&mut fields)?,
-            structure: structure_from(fields.u8()?)?,
+            structure: Structure::of_code(fields.u8()?)?,
             settings: TableSettings::read(&mut fields)?,
             leaf_pages: fields.u32()?,
             name: String::from_utf8(fields.block()?.to_vec()).ok()?,

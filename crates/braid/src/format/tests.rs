@@ -1,11 +1,12 @@
-use doclog::{Compression, DocLength, Retained, SegmentId};
-use index::{DocPointer, Expiry, Operation, Payload, RangeTombstones, Seq, TableId, Time, Update};
+use doclog::{DocLength, Retained, SegmentId};
+use index::{DocPointer, Expiry, Operation, Payload, Seq, TableId, Time, Update};
 use proptest::prelude::*;
 use space::{Extent, PageId};
 use wal::Lsn;
 
 use super::{
     blocks::{applied, put_applied},
+    samples::{self, applied_through, tombstones},
     *,
 };
 use crate::words::{applied::AppliedThrough, fields::Fields, structure::Structure};
@@ -47,12 +48,6 @@ fn any_flipped_bit_of_a_slot_is_noticed() {
     }
 }
 
-fn applied_through() -> AppliedThrough {
-    let mut applied = AppliedThrough::new(Seq(9));
-    applied.cover(b"k", Some(b"m"), Seq(11));
-    applied
-}
-
 #[test]
 fn applied_bytes_are_those_of_version_1() {
     let mut bytes = Vec::new();
@@ -67,39 +62,10 @@ fn applied_bytes_are_those_of_version_1() {
     assert_eq!(applied(&mut Fields(&[0; 4])), None);
 }
 
-fn tombstones() -> RangeTombstones {
-    let mut tombstones = RangeTombstones::default();
-    tombstones.add(b"k", None, Seq(9), &index::Horizon::default());
-    tombstones
-}
-
 #[test]
 fn image_survives_encoding() {
-    let table = TableImage {
-        id: TableId(3),
-        structure: Structure::BTree,
-        settings: TableSettings { compression: Compression::Lz4, history: 2 },
-        applied: applied_through(),
-        dropped: Seq(11),
-        name: "users".into(),
-        root: vec![1, 2],
-        documents: vec![],
-        tombstones: tombstones(),
-        headers: vec![history::tests::header(), history::tests::header()],
-    };
-    let image = Image {
-        visible: Seq(12),
-        flush_ends_below: Lsn(100),
-        log_start: Lsn(50),
-        log_durable: Lsn(99),
-        kept_from: Lsn(40),
-        kept_seq: Seq(6),
-        time: Time(1_800_000_000_000),
-        next_table: 4,
-        tables: vec![table.clone()],
-        dropped: vec![table],
-        allocator: vec![9; 30],
-    };
+    let dropped = TableImage { dropped: Seq(11), ..samples::table_image(6) };
+    let image = samples::image((1..5).map(samples::table_image).collect(), vec![dropped]);
     let bytes = image.encode();
     assert_eq!(Image::decode(&bytes), Some(image));
     for length in 0..bytes.len() {
@@ -114,19 +80,7 @@ fn the_last_id_and_the_last_seq_are_none() {
         |id| CreateTable { id: TableId(id), structure: Structure::BTree, settings, leaf_pages: 1, name: "t".into() };
     assert!(CreateTable::decode(&create(u32::MAX - 1).encode()).is_some());
     assert_eq!(CreateTable::decode(&create(u32::MAX).encode()), None);
-    let image = |visible| Image {
-        visible: Seq(visible),
-        flush_ends_below: Lsn(0),
-        log_start: Lsn(0),
-        log_durable: Lsn(0),
-        kept_from: Lsn(0),
-        kept_seq: Seq(0),
-        time: Time(0),
-        next_table: 0,
-        tables: vec![],
-        dropped: vec![],
-        allocator: vec![],
-    };
+    let image = |visible| Image { visible: Seq(visible), ..samples::image(vec![], vec![]) };
     assert!(Image::decode(&image(u64::MAX - 1).encode()).is_some());
     assert_eq!(Image::decode(&image(u64::MAX).encode()), None);
     let longer = [&image(1).encode()[..], &[0]].concat();

@@ -162,7 +162,7 @@ impl Database {
 
     /// Empties the buffer pool, so that the next reads go to the device.
     pub fn drop_caches(&self) {
-        self.engine().trees.clear_cache();
+        self.engine().structures.clear_cache();
     }
 
     /// Contents of the database, and its counters since it was opened.

@@ -52,7 +52,7 @@ impl Table {
         check_history(core.structure, states)?;
         engine.check_writable()?;
         let _open = engine.keep_open();
-        let _still = engine.maintenance.lock();
+        let _held = engine.upkeep.lock();
         engine.check_writable()?;
         engine.check_live(core)?;
         let record = SetHistory { table: core.id, keep: states };

@@ -15,7 +15,7 @@
 
 use btree::INLINE_BYTES_MAX;
 use doclog::{Retained, Unflushed};
-use index::{DocPointer, Expiry, Payload, Seq};
+use index::{DocPointer, Expiry, Loaded, Payload, Seq};
 use psync::Request;
 use space::PAGE;
 
@@ -25,8 +25,8 @@ use crate::{
     error::{Error, Result, shown},
     format::{self, kind},
     handles::table::Table,
-    structures::tree::{Load, Loaded},
-    words::{clock::Expires, structure},
+    structures::load::Load,
+    words::clock::Expires,
 };
 
 /// Bytes of pairs that wait for their documents, unless a single value is longer.
@@ -98,7 +98,7 @@ impl Loader {
         engine.let_writes_end();
         engine.check_live(&table.core)?;
         engine.ask(false)?;
-        let load = table.core.tree.begin_load(engine.publisher.visible());
+        let load = Load::begin(&*table.core.tree, engine.publisher.visible());
         loader.load = Some(load.ok_or_else(|| Error::NotEmpty { name: table.name().to_owned() })?);
         Ok(loader)
     }
@@ -162,8 +162,8 @@ impl Loader {
         let (table, engine) = (&self.table, self.table.engine());
         let _open = engine.keep_open();
         engine.check_writable()?;
-        let loaded = load.finish(&|| is_ready(table)).map_err(|error| engine.write_error(error))?;
-        let mut files = loaded.files(engine.pages.file());
+        let mut loaded = load.finish(&|| is_ready(table)).map_err(|error| engine.write_error(error))?;
+        let mut files = std::mem::take(&mut loaded.files);
         files.extend(self.unflushed.take());
         files.extend(table.core.documents.take_unflushed());
         let flushes = files.iter().map(|file| Request::flush(file, 0));
@@ -179,10 +179,10 @@ impl Loader {
     /// Gives the load its seq, logs the load, and installs its view. A reader below that seq sees no pair.
     fn publish(&self, loaded: Loaded) -> Result<Seq> {
         let (table, engine) = (&self.table.core, self.table.engine());
-        let _still = engine.maintenance.lock();
+        let mut held = engine.upkeep.lock();
         engine.check_writable()?;
         let swap = Swap { engine, table, retained: &self.retained, restored: None };
-        swap.run(kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
+        swap.run(&mut held, kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
     }
 
     /// Takes a pair that has to wait: its value is long, or other pairs wait before it.
@@ -228,7 +228,7 @@ impl Loader {
             is_ready(&self.table)?;
             engine.make_reserves(values.iter().map(|value| value.len() as u64).sum())?;
             let documents = &self.table.core.documents;
-            engine.trees.append_documents(documents, &documents.pack(values)?)
+            engine.structures.append_documents(documents, &documents.pack(values)?)
         };
         let documents = append().map_err(|error| self.fail(error))?;
         // A flush of the log covers only document files of commits, so the load has to flush these itself.
@@ -309,12 +309,12 @@ fn is_ready(table: &Table) -> Result<()> {
     engine.check_writable()?;
     let pages = engine.pages.stats();
     let pages = pages.total_pages - pages.hole_pages;
-    if structure::only_appends(table.core.structure) || pages > UNRESERVED_PAGES {
+    if table.core.structure.facts().only_appends || pages > UNRESERVED_PAGES {
         // The size of the load is not known in advance.
         engine.make_reserves(u64::MAX)?;
     }
     engine.flush_log()?;
-    while engine.trees.is_room_lent() {
+    while engine.structures.is_room_lent() {
         engine.ask(false)?;
     }
     Ok(())

@@ -390,7 +390,7 @@ impl Range {
     /// Begins to read a window of pairs from the place of the walk on.
     fn begin_window(&mut self) -> Option<Window> {
         let walk = self.walk.as_mut()?;
-        let share = self.share.get_or_insert_with(|| self.table.engine().trees.read_ahead().share());
+        let share = self.share.get_or_insert_with(|| self.table.engine().structures.read_ahead().share());
         // Half of the share, because two windows exist at a time.
         let bytes_max = DOCUMENT_BYTES_PER_WINDOW.min(share.bytes_max() as u64 / 2);
         let mut pairs = Vec::with_capacity(self.window);

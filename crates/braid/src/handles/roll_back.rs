@@ -64,23 +64,23 @@ impl Table {
         let opened = core.open_state(to)?;
         engine.ask(true)?;
         let _open = engine.keep_open();
-        let still = engine.maintenance.lock();
+        let mut held = engine.upkeep.lock();
         engine.check_writable()?;
         engine.check_live(core)?;
         // The check comes first, because after the log record there is no way back.
         opened.header.documents.iter().try_for_each(|retained| core.documents.check_in(retained))?;
         let (retained, restored) = changes(core, &opened.header.documents, opened.header.tombstones.clone());
         engine.flush_log()?;
-        let applied = core.tree.roll_back(&opened.header.root).map_err(|error| engine.write_error(error))?;
+        let applied = core.past()?.roll_back(&opened.header.root).map_err(|error| engine.write_error(error.into()))?;
         install::flush(engine, iter::once(&applied)).map_err(|error| engine.write_error(error))?;
         let record = RollBack { table: core.id, to };
         let swap = Swap { engine, table: core, retained: &retained, restored: Some(restored) };
-        let seq = swap.run(kind::ROLL_BACK, &record.encode(), |_| applied)?;
+        let seq = swap.run(&mut held, kind::ROLL_BACK, &record.encode(), |_| applied)?;
         // The state kept for older snapshots may be forgotten only when all later snapshots see the new state.
         engine.publish();
         engine.publisher.wait(seq).map_err(|()| engine.outcome_unknown())?;
         engine.forget_last(core);
-        drop(still);
+        drop(held);
         engine.signal.kick();
         Ok(seq)
     }

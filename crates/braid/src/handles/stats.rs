@@ -9,8 +9,8 @@ use space::StreamKind;
 use crate::{
     engine::{Engine, counters::Recovery, learned::DeviceStats, snapshot::SnapshotStats},
     error::Result,
+    structures::pool::StructureCache,
     tables::catalog::{TableCore, TableState},
-    words::structure,
 };
 
 /// I/O of one kind of stream since opening.
@@ -37,25 +37,8 @@ pub struct CacheStats {
     pub capacity_bytes: u64,
     /// Bytes in the pool.
     pub bytes: u64,
-    /// Internal nodes found in the pool.
-    pub internal_hits: u64,
-    /// Internal nodes read from storage.
-    pub internal_reads: u64,
-    /// Leaves found in the pool.
-    pub leaf_hits: u64,
-    /// Leaves read from storage for lookups and scans.
-    pub leaf_reads: u64,
-    /// Bytes of these leaf reads.
-    pub leaf_read_bytes: u64,
-    /// Part of the capacity for nodes of `append` tables, by the bytes that these nodes have. The rest is for pages of
-    /// `btree` tables.
-    pub node_capacity_bytes: u64,
-    /// Bytes of such nodes in the pool.
-    pub node_bytes: u64,
-    /// Such nodes found in the pool.
-    pub node_hits: u64,
-    /// Such nodes not found in the pool.
-    pub node_misses: u64,
+    /// The parts for nodes, one for each structure.
+    pub structures: Vec<StructureCacheStats>,
     /// Part of the capacity for documents: the bytes that the structures leave, at least an eighth. Where no table is
     /// compressed, no more than all documents need.
     pub document_capacity_bytes: u64,
@@ -72,6 +55,32 @@ pub struct CacheStats {
     pub secondary_bytes: u64,
     /// Reads that the loan saved.
     pub secondary_hits: u64,
+}
+
+/// The part of the buffer pool for the nodes of one structure.
+#[derive(Clone, Debug, Serialize)]
+pub struct StructureCacheStats {
+    /// The structure.
+    pub structure: String,
+    /// Bytes of the part: by the bytes that the nodes of all tables with the structure take.
+    pub capacity_bytes: u64,
+    /// Bytes in it.
+    pub bytes: u64,
+    /// Nodes that lookups and scans have asked for.
+    pub lookups: Vec<NodeLookups>,
+}
+
+/// How many nodes lookups and scans have asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeLookups {
+    /// What they are: `internal nodes`, `leaves` or `nodes`.
+    pub nodes: String,
+    /// Found in the pool.
+    pub hits: u64,
+    /// Read from storage.
+    pub reads: u64,
+    /// Bytes of these reads, if they are counted.
+    pub read_bytes: Option<u64>,
 }
 
 /// The write-ahead log.
@@ -183,7 +192,7 @@ impl TableStats {
         let shape = state.view.stats()?;
         let shares = table.traffic.shares();
         let chosen = |profile| {
-            let shares = shares.filter(|_| structure::has_leaf_sizes(table.structure))?;
+            let shares = shares.filter(|_| table.structure.facts().has_leaf_sizes)?;
             Some(engine.tuning.leaf_pages_now(profile, shape.entries, shape.run_bytes, shares))
         };
         let (mut operations, mut bytes) = (state.active.operations() as u64, state.active.bytes());
@@ -325,8 +334,8 @@ impl Stats {
             snapshots: engine.snapshots.stats(user_bytes),
             transaction_bytes: engine.transactions.held(),
             transaction_capacity_bytes: engine.transactions.limit(),
-            read_ahead_bytes: engine.trees.read_ahead().held_bytes(),
-            read_ahead_capacity_bytes: engine.trees.read_ahead().capacity_bytes(),
+            read_ahead_bytes: engine.structures.read_ahead().held_bytes(),
+            read_ahead_capacity_bytes: engine.structures.read_ahead().capacity_bytes(),
             recovery: counters.recovery.clone(),
             cache: cache(engine),
             log: log(engine),
@@ -360,28 +369,34 @@ fn stream(engine: &Engine, kind: StreamKind) -> StreamStats {
 }
 
 fn cache(engine: &Engine) -> CacheStats {
-    let (counters, caches) = (engine.trees.counters(), engine.trees.caches());
-    let (btree, nodes, documents) = (caches.btree, caches.append, caches.documents);
-    let parts = [btree, nodes, documents];
+    let (structures, documents) = (engine.structures.caches(), engine.structures.documents().cache().stats());
+    let parts = || structures.iter().map(|part| &part.cache).chain([&documents]);
     CacheStats {
         capacity_bytes: engine.tuning.cache_bytes,
-        bytes: btree.bytes + nodes.bytes + documents.bytes,
-        node_capacity_bytes: nodes.capacity_bytes,
-        node_bytes: nodes.bytes,
-        node_hits: nodes.hits,
-        node_misses: nodes.misses,
+        bytes: parts().map(|part| part.bytes).sum(),
         document_capacity_bytes: documents.capacity_bytes,
         document_bytes: documents.bytes,
         document_hits: documents.hits,
         document_misses: documents.misses,
         lent_bytes: engine.loans.lent(),
-        secondary_bytes: parts.iter().map(|part| part.secondary_bytes).sum(),
-        secondary_hits: parts.iter().map(|part| part.secondary_hits).sum(),
-        internal_hits: counters.node_hits,
-        internal_reads: counters.node_reads,
-        leaf_hits: counters.leaf_hits,
-        leaf_reads: counters.leaf_reads,
-        leaf_read_bytes: counters.leaf_read_bytes,
+        secondary_bytes: parts().map(|part| part.secondary_bytes).sum(),
+        secondary_hits: parts().map(|part| part.secondary_hits).sum(),
+        structures: structures.iter().map(structure_cache).collect(),
+    }
+}
+
+fn structure_cache(part: &StructureCache) -> StructureCacheStats {
+    let lookups = part.lookups.iter().map(|of| NodeLookups {
+        nodes: of.nodes.to_owned(),
+        hits: of.hits,
+        reads: of.reads,
+        read_bytes: of.read_bytes,
+    });
+    StructureCacheStats {
+        structure: part.structure.to_string(),
+        capacity_bytes: part.cache.capacity_bytes,
+        bytes: part.cache.bytes,
+        lookups: lookups.collect(),
     }
 }
 

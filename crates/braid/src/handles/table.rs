@@ -191,7 +191,7 @@ mod tests {
         let visible = || {
             if !interrupted.replace(true) {
                 let choice = Choice { table: Arc::clone(core), sections: vec![0] };
-                round::run(engine, &[choice]).expect("runs");
+                round::run(engine, &mut engine.upkeep.lock(), &[choice]).expect("runs");
                 let mut batch = WriteBatch::new();
                 batch.put(&table, low, b"new");
                 batch.put(&table, high, b"new");
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_document_that_was_found_can_be_read_though_it_is_moved_before_that() {
-        for structure in Structure::ALL {
+        for &structure in Structure::ALL {
             let options = Options::new().background(false).segment_bytes(64 << 10);
             let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
             let table = database.table("table", structure).expect("created");
@@ -219,7 +219,8 @@ mod tests {
             let engine = table.engine();
             let (held, at) = point::moment(engine, &table.core, None).expect("a state");
             let mut document = None;
-            let read = |document| engine.trees.documents().read_many(table.core.id, &table.core.documents, &[document]);
+            let read =
+                |document| engine.structures.documents().read_many(table.core.id, &table.core.documents, &[document]);
             held.view
                 .look(b"key", at, &mut |seen| document = seen.value.map(|value| value.to_stored()))
                 .expect("found");

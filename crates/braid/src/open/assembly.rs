@@ -2,57 +2,25 @@
 //!
 //! 1. [`Files`] are the parts that need no log.
 //! 2. Their log is opened, and replayed where there is one ([`Files::open_log`]).
-//! 3. With the contents that this gives, they become an engine ([`Files::assemble`]).
+//! 3. With the contents that this gives, they become an engine ([`Engine::new`](crate::engine::Engine::new)).
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
-use index::{ReadAhead, Time};
+use index::{Home, ReadAhead};
 use psync::Lock;
-use space::{FileStore, PagedFile};
+use space::{FileStore, PagedFile, Reserve};
 use wal::{Group, Lsn, Replayed, Verdict, Wal};
 
 use crate::{
     engine::{
-        Engine, Parts,
-        counters::Recovery,
-        retention::Kept,
+        parts::Files,
         tuning::{self, Tuning},
-        unflushed::UnflushedDocuments,
     },
     error::{Error, Result},
     options::Options,
     root::superblock::{self, SuperblockFile},
-    structures::tree::Trees,
-    tables::catalog::Catalog,
-    upkeep::worker,
-    words::clock::Clock,
+    structures::Structures,
 };
-
-/// The parts of an engine that need no log.
-pub(crate) struct Files {
-    path: PathBuf,
-    options: Options,
-    tuning: Tuning,
-    pub(crate) store: FileStore,
-    pub(crate) pages: Arc<PagedFile>,
-    pub(crate) trees: Trees,
-    pub(crate) superblock: SuperblockFile,
-    pub(crate) unflushed: Arc<UnflushedDocuments>,
-    lock: Option<Lock>,
-}
-
-/// The contents of a database, once its log is open.
-pub(crate) struct Contents {
-    pub(crate) wal: Wal,
-    pub(crate) catalog: Catalog,
-    pub(crate) replayed: Recovery,
-    pub(crate) kept: Kept,
-    /// No later time is known.
-    pub(crate) time: Time,
-}
 
 impl Files {
     /// The files of a database with `data_bytes` bytes in use, whose data file `pages` makes or opens. The superblock
@@ -64,9 +32,9 @@ impl Files {
         let tuning = Tuning::new(options, tuning::profile(options, store.psync(), path), data_bytes);
         let store = store.with_pio_max(tuning.pio_max());
         let pages = Arc::new(pages(&store)?);
-        let trees = trees(&store, &pages, &tuning, &superblock, path)?;
+        let structures = structures(&store, &pages, &tuning, &superblock, path)?;
         let (path, options, unflushed) = (path.to_owned(), options.clone(), Arc::default());
-        Ok(Self { path, options, tuning, store, pages, trees, superblock, unflushed, lock })
+        Ok(Self { path, options, tuning, store, pages, structures, superblock, unflushed, lock })
     }
 
     /// Opens the log, and shows its groups to `replay`.
@@ -76,37 +44,12 @@ impl Files {
         let companions = Arc::clone(&self.unflushed) as Arc<dyn wal::Companions>;
         Wal::open(&self.store, options, companions, replay)
     }
-
-    /// The engine of these files with these contents.
-    pub(crate) fn assemble(self, contents: Contents) -> Engine {
-        let Self { path, options, tuning, store, pages, trees, superblock, unflushed, lock } = self;
-        let Contents { wal, catalog, replayed, kept, time } = contents;
-        let clock = Arc::new(Clock::new(options.clock.clone(), time));
-        let work = worker::WORK;
-        Engine::new(Parts {
-            path,
-            options,
-            tuning,
-            store,
-            pages,
-            trees,
-            wal,
-            catalog,
-            superblock,
-            unflushed,
-            lock,
-            replayed,
-            kept,
-            clock,
-            work,
-        })
-    }
 }
 
-/// The parts that all trees share. The incarnations of trees begin with the epoch.
-fn trees(
+/// The shared parts of structures.
+fn structures(
     store: &FileStore, pages: &Arc<PagedFile>, tuning: &Tuning, superblock: &SuperblockFile, path: &Path,
-) -> Result<Trees> {
+) -> Result<Structures> {
     let epoch = superblock.current().epoch;
     let epoch = u32::try_from(epoch).map_err(|_| Error::Corrupt {
         file: path.join(superblock::NAME).display().to_string(),
@@ -115,14 +58,19 @@ fn trees(
         expected: "fewer than 2^32 opens".into(),
         found: epoch.to_string(),
     })?;
-    let read_ahead = Arc::new(ReadAhead::new(tuning.read_ahead_bytes));
-    let segment_bytes = superblock.current().segment_bytes;
-    let btree = btree::Shared::new(Arc::clone(pages), tuning.cache_bytes, epoch)
-        .with_gap(tuning.gap_pages())
-        .with_lookups_in_flight(tuning.lookups_in_flight())
-        .with_longer_leaves(!tuning.sets_leaf_pages());
-    let memory = (tuning.cache_bytes, tuning.loans_bytes());
-    Ok(Trees::new(store, btree, memory, read_ahead, segment_bytes))
+    Ok(Structures::new(&Home {
+        store,
+        pages: Some(pages),
+        reserve: Arc::new(Reserve::new(store)),
+        read_ahead: Arc::new(ReadAhead::new(tuning.read_ahead_bytes)),
+        cache_bytes: tuning.cache_bytes,
+        loans_bytes: tuning.loans_bytes(),
+        segment_bytes: superblock.current().segment_bytes,
+        epoch,
+        lookups_in_flight: tuning.lookups_in_flight(),
+        gap_pages: tuning.gap_pages(),
+        has_longer_leaves: !tuning.sets_leaf_pages(),
+    }))
 }
 
 /// The options of a log that is replayed from `start`, and is known durable up to `durable_floor`.

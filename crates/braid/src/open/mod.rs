@@ -23,16 +23,21 @@ use space::{FileStore, PagedFile, StreamKind};
 use wal::{Group, Lsn, Verdict};
 
 use crate::{
-    engine::{Engine, counters::Recovery, retention::Kept},
+    engine::{
+        Engine,
+        counters::Recovery,
+        parts::{Contents, Files},
+        retention::Kept,
+    },
     error::{Error, Result, convert::log_error},
-    open::assembly::{Contents, Files, log_options},
+    open::assembly::log_options,
     options::Options,
     root::{
         DATA,
         superblock::{self, SuperblockFile},
     },
     tables::catalog::Catalog,
-    upkeep::checkpoint,
+    upkeep::{checkpoint, worker},
 };
 
 pub(crate) const LOCK: &str = "LOCK";
@@ -158,7 +163,8 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     let replay = &mut |_: &Group<'_>| Ok::<_, wal::Error>(Verdict::Tail);
     let (wal, _) = files.open_log(&log_options, replay).map_err(|error| log_error(error, path))?;
     let (replayed, kept) = (Recovery::default(), Kept::ALL);
-    let engine = files.assemble(Contents { wal, catalog: Catalog::new(1), replayed, kept, time: Time(0) });
+    let contents = Contents { wal, catalog: Catalog::new(1), replayed, kept, time: Time(0) };
+    let engine = Engine::new(files, contents, worker::WORK);
     checkpoint::write_first(&engine)?;
     engine.superblock.lock().finish(&engine.store)?;
     Ok(engine)

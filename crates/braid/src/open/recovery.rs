@@ -32,7 +32,12 @@ use wal::{Group, Lsn, Verdict};
 
 use crate::{
     commit::schema::{new_table, open_documents},
-    engine::{Engine, counters::Recovery, retention::Kept},
+    engine::{
+        Engine,
+        counters::Recovery,
+        parts::{Contents, Files},
+        retention::Kept,
+    },
     error::{
         Error, Result,
         convert::{log_error, malformed_record},
@@ -41,10 +46,7 @@ use crate::{
         self, CreateTable, FlushEnd, FlushEndPiece, Image, Logged, Operations, SetHistory, TableImage, VERSION, kind,
         pieces::Pieces,
     },
-    open::{
-        assembly::{Contents, Files, log_options},
-        backlog::Backlog,
-    },
+    open::{assembly::log_options, backlog::Backlog},
     opq::{Sections, Sorting},
     options::Options,
     root::{DATA, image::read_image, superblock::SuperblockFile},
@@ -52,6 +54,7 @@ use crate::{
         catalog::{Catalog, TableCore, TableIdentity},
         retained, usage,
     },
+    upkeep::worker,
 };
 
 /// A free list with fewer runs is in order before a thread is started for it.
@@ -125,7 +128,7 @@ pub(crate) fn recover(
         tail: replayed.tail,
         seconds: started.elapsed().as_secs_f64(),
     };
-    let engine = files.assemble(Contents { wal, catalog, replayed, kept, time });
+    let engine = Engine::new(files, Contents { wal, catalog, replayed, kept, time }, worker::WORK);
     settle(&engine, backlogs);
     Ok(engine)
 }
@@ -143,7 +146,7 @@ fn tidy_names(store: &FileStore, catalog: &Catalog, was_closed: bool) -> Result<
 
 /// Fills the queues of all tables with what was replayed.
 fn settle(engine: &Engine, mut backlogs: BTreeMap<TableId, Backlog>) {
-    engine.trees.adapt(&usage::footprints(&engine.catalog.live()));
+    engine.structures.adapt(&usage::footprints(&engine.catalog.live()));
     for table in engine.catalog.live() {
         if table.is_expiring() {
             engine.clock.note_expiring();
@@ -169,7 +172,7 @@ fn open_table(files: &Files, image: &TableImage) -> Result<TableCore> {
     let documents = DocImage::decode(&image.documents)?;
     let TableImage { id, structure, settings, .. } = *image;
     let documents = open_documents(&files.store, id, &documents, &settings)?;
-    let tree = files.trees.open(structure, id, &image.root, &documents)?;
+    let tree = files.structures.open(structure, id, &image.root, &documents)?;
     let identity = TableIdentity { id, name: image.name.clone(), structure, settings };
     let table = TableCore::new(identity, tree, documents, image.applied.clone(), Sections::new(Sorting::Always));
     table.set_dropped(image.dropped);
@@ -418,7 +421,7 @@ impl Replay<'_> {
         }
         let malformed = || self.malformed(lsn, "a table's begin that does not decode".into());
         let record = CreateTable::decode(payload).ok_or_else(malformed)?;
-        self.catalog.insert(Arc::new(new_table(&self.files.store, &self.files.trees, &record, Sorting::Always)?));
+        self.catalog.insert(Arc::new(new_table(&self.files.store, &self.files.structures, &record, Sorting::Always)?));
         Ok(())
     }
 

@@ -10,11 +10,7 @@ use crate::{
     error::{Error, Result},
     format::TableSettings,
     opq::{self, Sorting},
-    words::{
-        clock::SetClock,
-        durability::Durability,
-        structure::{self, Structure},
-    },
+    words::{clock::SetClock, durability::Durability, structure::Structure},
 };
 
 impl FromStr for Durability {
@@ -39,10 +35,10 @@ impl FromStr for Structure {
 
     fn from_str(text: &str) -> Result<Self> {
         let problem = || {
-            let names = Self::ALL.map(Self::name).join(", ");
+            let names = Self::ALL.iter().map(|structure| structure.facts().name).collect::<Vec<_>>().join(", ");
             Error::Option { option: "structure", problem: format!("{text:?} is none of {names}") }
         };
-        Self::ALL.into_iter().find(|structure| structure.name() == text).ok_or_else(problem)
+        Self::ALL.iter().copied().find(|structure| structure.facts().name == text).ok_or_else(problem)
     }
 }
 
@@ -61,7 +57,7 @@ pub const HISTORY_MAX: u32 = 1000;
 
 /// Fails where tables with this structure cannot retain that many states.
 pub(crate) fn check_history(structure: Structure, states: u32) -> Result<()> {
-    if states > 0 && !structure::has_history(structure) {
+    if states > 0 && !structure.facts().has_history {
         return Err(no_history());
     }
     if states > HISTORY_MAX {

@@ -45,7 +45,7 @@ pub(crate) fn read<R>(
         })?,
     }
     if let Some(pointer) = document {
-        give(Value::Document(engine.trees.documents().read(table.id, &table.documents, &pointer)?));
+        give(Value::Document(engine.structures.documents().read(table.id, &table.documents, &pointer)?));
     }
     Ok(taken)
 }
@@ -90,7 +90,7 @@ fn values(engine: &Engine, table: &TableCore, found: Vec<Option<Found>>) -> Resu
     let documents = if pointers.is_empty() {
         Vec::new()
     } else {
-        engine.trees.documents().read_many(table.id, &table.documents, &pointers)?
+        engine.structures.documents().read_many(table.id, &table.documents, &pointers)?
     };
     let mut documents = documents.into_iter();
     let value = |found: Option<Found>| match found?.value? {

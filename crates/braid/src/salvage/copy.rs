@@ -29,7 +29,7 @@ pub(super) fn copy(
     let Some(root) = &table.root else { return Ok(()) };
     let nothing = |why: String| LostRange { low: Vec::new(), high: None, taken: false, why };
     let documents = source.documents(id)?;
-    let tree = match source.trees.open(table.structure, id, root, &documents) {
+    let tree = match source.kinds.open(table.structure, id, root, &documents) {
         Ok(Some(tree)) => tree,
         Ok(None) => {
             told.lost.push(nothing(format!("there is no file {DATA}")));

@@ -36,7 +36,7 @@ use crate::{
         pieces::Pieces,
     },
     root::DATA,
-    structures::tree::{self, DamagedTrees},
+    structures::kinds::{DamagedKinds, root_of_redo},
     words::{applied::AppliedThrough, structure::Structure},
 };
 
@@ -82,7 +82,7 @@ struct Swapped {
 /// The remains of the database.
 pub(super) struct Source {
     store: FileStore,
-    pub(super) trees: DamagedTrees,
+    pub(super) kinds: DamagedKinds,
     log: Option<wal::Salvage>,
     tables: BTreeMap<TableId, SourceTable>,
     /// Tables whose log is complete from their creation on.
@@ -116,10 +116,10 @@ impl Source {
         };
         let log = wal::Salvage::open(store, &hints).map_err(|error| log_error(error, store.directory()))?;
         let pages = if store.exists(DATA)? { Some(Arc::new(PagedFile::open_damaged(store, DATA)?)) } else { None };
-        let trees = DamagedTrees::new(store, pages.as_ref(), cache_bytes);
+        let kinds = DamagedKinds::new(store, pages.as_ref(), cache_bytes);
         let mut source = Self {
             store: store.clone(),
-            trees,
+            kinds,
             log,
             tables: BTreeMap::new(),
             whole: BTreeSet::new(),
@@ -396,7 +396,7 @@ impl Source {
         if !is_new {
             return;
         }
-        match tree::root_of_redo(table.structure, &record.redo, record.table) {
+        match root_of_redo(table.structure, &record.redo, record.table) {
             Ok((structure, root)) => {
                 (table.structure, table.root, table.applied) = (structure, Some(root), record.applied);
                 if let Some(restored) = record.restored {
@@ -409,17 +409,17 @@ impl Source {
 
     /// Finds roots for tables without one, from the files of their structures.
     fn find_roots(&mut self) -> Result<()> {
-        for id in self.trees.left()? {
+        for (structure, id) in self.kinds.tables_left()? {
             let has_root = self.tables.get(&id).is_some_and(|table| table.root.is_some());
             // If the log is complete since the creation of the table, nodes without a root belong to a load or batch
             // that never ended.
             if has_root || self.is_dropped(id) || self.whole.contains(&id) {
                 continue;
             }
-            let Some(found) = self.trees.newest_root(id)? else { continue };
+            let Some(found) = self.kinds.newest_root(structure, id)? else { continue };
             self.note(id);
             if let Some(table) = self.tables.get_mut(&id) {
-                (table.structure, table.root) = (found.structure, Some(found.root));
+                (table.structure, table.root) = (structure, Some(found.root));
             }
             self.findings.push(format!("table {}: nothing names its newest version but {}", id.0, found.place));
         }

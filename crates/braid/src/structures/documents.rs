@@ -10,7 +10,7 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use cache::{Cache, Stats};
+use cache::{Cache, Part};
 use doclog::DocLog;
 use index::{DocPointer, ReadAhead, TableId};
 use mapped::{Shared, SharedBytes};
@@ -65,7 +65,7 @@ pub(crate) struct Documents {
 
 impl Documents {
     /// A cache of at most `most_bytes`, and of at most `loans_bytes` in lent memory. No document is kept before
-    /// [`Documents::set_cache_bytes`]. A batch is read in portions of its share of `read_ahead`.
+    /// the cache gets a capacity. A batch is read in portions of its share of `read_ahead`.
     pub(crate) fn new(most_bytes: u64, loans_bytes: u64, read_ahead: Arc<ReadAhead>) -> Self {
         let weigh = |_: &Key, document: &Arc<SharedBytes>| Shared::taken(document.len()) as u64;
         let cache = Cache::new(most_bytes, weigh).with_loans_of(loans_bytes);
@@ -73,24 +73,9 @@ impl Documents {
         Self { cache, read_ahead }
     }
 
-    /// Keeps at most so many bytes from now on.
-    pub(crate) fn set_cache_bytes(&self, bytes: u64) {
-        self.cache.set_capacity(bytes);
-    }
-
-    /// Lends the cache so many bytes, in place of those lent before, for documents that the cache does not admit.
-    pub(crate) fn lend(&self, bytes: u64) {
-        self.cache.lend(bytes);
-    }
-
-    /// Forgets every document.
-    pub(crate) fn clear_cache(&self) {
-        self.cache.clear();
-    }
-
-    /// Size and use of the cache.
-    pub(crate) fn cache_stats(&self) -> Stats {
-        self.cache.stats()
+    /// The cache. Lent memory is for documents that the cache does not admit.
+    pub(crate) fn cache(&self) -> &dyn Part {
+        &self.cache
     }
 
     /// Keeps a document that was just written in lent memory, if there is some.
@@ -205,7 +190,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_again_is_in_memory() {
         let with = |structure| [Compression::None, Compression::Zstd].map(|compression| (structure, compression));
-        for (structure, compression) in Structure::ALL.into_iter().flat_map(with) {
+        for (structure, compression) in Structure::ALL.iter().copied().flat_map(with) {
             let database = open(8 << 20);
             let table = filled(&database, structure, compression);
             let keys: Vec<[u8; 1]> = (0..100).map(|key| [key]).collect();

@@ -10,7 +10,7 @@ use std::{
 
 use arc_swap::{ArcSwap, Guard};
 use doclog::DocLog;
-use index::{DocPointer, Moment, RangeTombstones, Seq, TableId, Time, View};
+use index::{DocPointer, Index, Moment, RangeTombstones, Seq, TableId, Time, View};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use wal::Lsn;
 
@@ -18,9 +18,8 @@ use crate::{
     error::{Error, Result},
     format::TableSettings,
     opq::{Frozen, Sections, Sorting},
-    structures::tree::Tree,
     tables::{gaps::Gaps, history::History, pace::Pace, traffic::Traffic},
-    words::{applied::AppliedThrough, key_range::KeyRange, structure::Structure},
+    words::{applied::AppliedThrough, key_range::KeyRange, structure::Structure, verifies::VERIFIES},
 };
 
 /// The place of every operation of a table at one moment. A reader takes all parts as one unit, so that no operation is
@@ -39,6 +38,26 @@ pub(crate) struct TableState {
     pub(crate) _pin: Arc<()>,
 }
 
+impl TableState {
+    /// Checks the invariants of tombstones and queues.
+    fn check(&self) {
+        assert!(self.tombstones.is_sound(), "fragments are in order, and apart");
+        let Some(frozen) = &self.frozen else { return };
+        for section in frozen.sections().filled() {
+            let (low, high) = (frozen.sections().low(section), frozen.sections().high(section));
+            for (number, queue) in self.active.queues().iter().enumerate() {
+                let overlaps =
+                    index::is_below(self.active.low(number), high) && index::is_below(low, self.active.high(number));
+                let first = if overlaps { queue.read().first_seq() } else { None };
+                assert!(
+                    first.is_none_or(|first| first > frozen.through()),
+                    "what is active is newer than what is frozen"
+                );
+            }
+        }
+    }
+}
+
 /// The properties of a table that never change.
 pub(crate) struct TableIdentity {
     pub(crate) id: TableId,
@@ -47,14 +66,14 @@ pub(crate) struct TableIdentity {
     pub(crate) settings: TableSettings,
 }
 
-/// One table, as the engine knows it. Only the holder of [`crate::engine::Engine::maintenance`] replaces the queues and
+/// One table, as the engine knows it. Only the holder of [`crate::engine::upkeep::Upkeep`] replaces the queues and
 /// the view; range tombstones are added as they are published.
 pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,
     pub(crate) structure: Structure,
     settings: TableSettings,
-    pub(crate) tree: Tree,
+    pub(crate) tree: Box<dyn Index>,
     pub(crate) documents: Arc<DocLog>,
     pub(crate) state: ArcSwap<TableState>,
     /// Key ranges in which walks found nothing. Versions of a state are noted here before that state becomes current.
@@ -98,7 +117,7 @@ struct LastState {
 impl TableCore {
     /// A table with empty queues, whose structure has everything up to `applied`.
     pub(crate) fn new(
-        image: TableIdentity, tree: Tree, documents: Arc<DocLog>, applied: AppliedThrough, queues: Sections,
+        image: TableIdentity, tree: Box<dyn Index>, documents: Arc<DocLog>, applied: AppliedThrough, queues: Sections,
     ) -> Self {
         let TableIdentity { id, name, structure, settings } = image;
         let pin = Arc::new(());
@@ -217,7 +236,9 @@ impl TableCore {
 
     /// Sets the commits that the structure has.
     pub(crate) fn set_applied(&self, applied: AppliedThrough) {
-        *self.applied.lock() = applied;
+        let mut current = self.applied.lock();
+        assert!(!VERIFIES || applied.is_no_less_than(&current), "a structure loses no commit");
+        *current = applied;
     }
 
     /// Makes another state current.
@@ -255,6 +276,9 @@ impl TableCore {
 
     /// Makes another state current, under the lock of the caller.
     fn put_state(&self, one: MutexGuard<'_, ()>, state: TableState) {
+        if VERIFIES {
+            state.check();
+        }
         self.replaced.fetch_add(1, Ordering::AcqRel);
         let old = self.state.swap(Arc::new(state));
         self.replaced.fetch_add(1, Ordering::Release);

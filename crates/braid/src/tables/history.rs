@@ -29,10 +29,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use index::{Seq, TableId, Time};
+use index::{Described, Seq, Time};
 use parking_lot::Mutex;
 
-use crate::{error::Result, format::RetainedHeader};
+use crate::format::RetainedHeader;
 
 /// A state of a table that is retained: see [`Table::history`](crate::Table::history).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct CommitHeader {
 /// A retained state, and the description in its root record.
 pub(super) struct State {
     pub(super) header: RetainedHeader,
-    described: append::Described,
+    described: Described,
 }
 
 /// The retained states of a table.
@@ -101,10 +101,8 @@ impl History {
     }
 
     /// Adds a retained state, the newest.
-    pub(crate) fn add(&self, table: TableId, header: RetainedHeader) -> Result<()> {
-        let state = State::new(table, header)?;
-        self.states.lock().push(state);
-        Ok(())
+    pub(crate) fn add(&self, header: RetainedHeader, described: Described) {
+        self.states.lock().push(State::new(header, described));
     }
 
     /// Gives up the oldest states if there are more than `most`.
@@ -116,9 +114,8 @@ impl History {
 }
 
 impl State {
-    pub(super) fn new(table: TableId, header: RetainedHeader) -> Result<Arc<Self>> {
-        let described = append::describe(&header.root, table)?;
-        Ok(Arc::new(Self { header, described }))
+    pub(super) fn new(header: RetainedHeader, described: Described) -> Arc<Self> {
+        Arc::new(Self { header, described })
     }
 
     pub(super) fn commit_header(&self) -> CommitHeader {

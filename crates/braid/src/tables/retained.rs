@@ -8,6 +8,7 @@ use index::Seq;
 use crate::{
     error::{Error, Result},
     format::RetainedHeader,
+    options::no_history,
     tables::{
         catalog::{TableCore, TableState},
         history::{CommitHeader, State},
@@ -18,7 +19,9 @@ use crate::{
 /// states.
 pub(crate) fn pin(table: &TableCore) -> Result<()> {
     let states = table.history.states.lock().clone();
-    table.tree.pin(states.iter().map(|state| state.header.root.as_slice()))?;
+    if let Some(past) = table.tree.history() {
+        past.protect(&mut states.iter().map(|state| state.header.root.as_slice()))?;
+    }
     let segments: BTreeSet<SegmentId> =
         states.iter().flat_map(|state| &state.header.documents).map(|retained| retained.segment).collect();
     table.documents.pin(&segments);
@@ -27,7 +30,8 @@ pub(crate) fn pin(table: &TableCore) -> Result<()> {
 
 /// Restores the states that a checkpoint knows of a table that is being opened.
 pub(crate) fn restore(table: &TableCore, headers: &[RetainedHeader]) -> Result<()> {
-    let states = headers.iter().map(|header| State::new(table.id, header.clone())).collect::<Result<_>>()?;
+    let state = |header: &RetainedHeader| Ok(State::new(header.clone(), table.past()?.describe(&header.root)?));
+    let states = headers.iter().map(state).collect::<Result<_>>()?;
     *table.history.states.lock() = states;
     pin(table)
 }
@@ -40,6 +44,11 @@ pub(crate) struct Opened {
 }
 
 impl TableCore {
+    /// The older states of the structure.
+    pub(crate) fn past(&self) -> Result<&dyn index::History> {
+        self.tree.history().ok_or_else(no_history)
+    }
+
     /// Opens the state of `seq`.
     pub(crate) fn open_state(&self, seq: Seq) -> Result<Opened> {
         // Held meanwhile, because a state is given up before its readers are counted.
@@ -58,7 +67,7 @@ impl TableCore {
 
     fn opened(&self, state: &State) -> Result<Opened> {
         let (header, commit_header) = (state.header.clone(), state.commit_header());
-        let state = self.retained_state(self.tree.at(&header.root)?, header.tombstones.clone());
+        let state = self.retained_state(self.past()?.at(&header.root)?, header.tombstones.clone());
         Ok(Opened { header, commit_header, state })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use doclog::Compression;
 
 use crate::{
-    structures::tree::Footprint,
+    structures::footprint::Footprint,
     tables::catalog::{Catalog, TableCore},
 };
 

@@ -25,6 +25,7 @@ use crate::{
     engine::{
         Engine, kept,
         retention::{Choice, Kept},
+        upkeep::Upkeep,
     },
     error::{Error, Result},
     format::{Image, ImagePlace, TableImage},
@@ -33,8 +34,8 @@ use crate::{
 };
 
 /// Writes a checkpoint.
-pub(crate) fn write(engine: &Engine) -> Result<()> {
-    retain::retain(engine)?;
+pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+    retain::retain(engine, held)?;
     let mut superblock = engine.superblock.lock();
     let old = superblock.current().image.map(|image| image.extent);
     let log_error = |error| engine.log_error(error);
@@ -77,7 +78,7 @@ pub(crate) fn write(engine: &Engine) -> Result<()> {
         retained::pin(&table)?;
     }
     release_dead(engine, kept);
-    engine.trees.adapt(&usage::footprints(&engine.catalog.live()));
+    engine.structures.adapt(&usage::footprints(&engine.catalog.live()));
     Ok(())
 }
 
@@ -100,7 +101,7 @@ fn leaving(engine: &Engine, kept: Kept) -> Leaving {
         let mut extents = Vec::new();
         let found = table.tree.extents(&mut |extent| extents.push(extent)).map_err(Error::from);
         let husk = found.and_then(|()| {
-            is_named.then(|| schema::husk(&engine.store, &engine.trees, &table).map(Arc::new)).transpose()
+            is_named.then(|| schema::husk(&engine.store, &engine.structures, &table).map(Arc::new)).transpose()
         });
         match husk {
             Ok(husk) => {
@@ -140,7 +141,7 @@ fn capture(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice)
         dropped.extend(leaving.tables.iter().filter_map(|(_, husk)| husk.clone()));
         let Choice { kept, needed } = choice;
         let oldest = tables.iter().filter_map(|table| table.oldest_unapplied()).min().unwrap_or(frontier);
-        Image {
+        let image = Image {
             visible,
             flush_ends_below: engine.wal.end(),
             log_start: oldest.min(frontier).max(needed.from),
@@ -152,7 +153,10 @@ fn capture(engine: &Engine, leaving: &Leaving, freed: &[Extent], choice: Choice)
             tables: tables.iter().map(|table| table_image(table)).collect(),
             dropped: dropped.iter().map(|table| table_image(table)).collect(),
             allocator,
-        }
+        };
+        let positions = [image.kept_from, image.log_start, image.log_durable, image.flush_ends_below];
+        assert!(positions.is_sorted(), "what is kept, needed, durable and logged: {positions:?}");
+        image
     })
 }
 
@@ -243,7 +247,7 @@ mod tests {
             engine.ask(false).expect("applied");
             let mut end = None;
             if writes_another {
-                super::write(engine).expect("a checkpoint");
+                super::write(engine, &mut engine.upkeep.lock()).expect("a checkpoint");
                 end = Some(engine.wal.end());
             }
             engine.mark_clean().expect("nothing fails");
@@ -261,7 +265,7 @@ mod tests {
         table.put("key", "value").expect("put");
         assert!(engine.pressure.used() > 0);
         engine.drop_table("table").expect("dropped");
-        super::write(engine).expect("a checkpoint");
+        super::write(engine, &mut engine.upkeep.lock()).expect("a checkpoint");
         assert!(engine.catalog.dropped().is_empty());
         engine.ask(false).expect("asked");
         assert_eq!(engine.pressure.used(), 0);

@@ -17,7 +17,7 @@
 //!    - Its live bytes must be at most half of it, unless cleaning of its table is due.
 //!    - The copies go to the room that is reserved for them, in ever smaller stretches, which grow again as soon as
 //!      they go in.
-//!    - A writer that finds no room for its documents has a segment emptied at once ([`relieve`]).
+//!    - A writer that finds no room for its documents has a segment emptied at once ([`empty_one`]).
 //!    - Where not one document goes in, cleaning waits until another writer finds no room, a checkpoint or a drain is
 //!      requested, nobody writes, or `PAUSE` has passed at the worker's next look. By then the disk may have room
 //!      again ([`Cleaning::try_again`]).
@@ -44,6 +44,7 @@ use crate::{
     engine::{
         Engine,
         cleaning::{Cycle, How, Plan, Position},
+        upkeep::Upkeep,
     },
     error::{Error, Result},
     tables::{catalog::TableCore, usage},
@@ -90,12 +91,11 @@ pub(crate) fn needs_apply(engine: &Engine) -> bool {
     })
 }
 
-/// Moves a stretch, or a few, if there is something to clean. Returns whether there is more. Called by the worker,
-/// which holds [`Engine::maintenance`].
+/// Moves a stretch, or a few, if there is something to clean. Returns whether there is more.
 ///
 /// # Errors
 /// As a stretch's, except a full disk.
-pub(crate) fn turn(engine: &Engine) -> Result<bool> {
+pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     if engine.cleaning.has_paused() {
         engine.cleaning.try_again();
     }
@@ -104,38 +104,37 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
     }
     let (mut number, mut stretches) = (0, 1);
     // A cycle with lent room is brought to its end, before anything else takes that room.
-    while number < stretches || engine.trees.is_room_lent() {
+    while number < stretches || engine.structures.is_room_lent() {
         number += 1;
         if engine.cleaning.is_waiting() {
             break;
         }
-        let cycle = engine.cleaning.cycle.lock().take();
-        let Some(cycle) = cycle.or_else(|| choose(engine)) else {
-            return release(engine);
+        let Some(cycle) = held.cycle.take().or_else(|| choose(engine)) else {
+            return release(engine, held);
         };
         let filling = Filling::of(&cycle.table.documents.usage());
         if filling.is_above(URGENT, filling.live_bytes, engine.options.segment_bytes) {
             stretches = URGENT_STRETCHES;
         }
         let table = Arc::clone(&cycle.table);
-        stretch(engine, cycle)?;
+        stretch(engine, held, cycle)?;
         pace(engine, &table);
     }
     let waits = engine.cleaning.is_waiting();
-    Ok(!waits && (engine.cleaning.cycle.lock().is_some() || choose(engine).is_some()))
+    Ok(!waits && (held.cycle.is_some() || choose(engine).is_some()))
 }
 
-/// Relief on a full disk: empties the segment with the fewest live bytes among those with enough garbage. Returns
-/// whether that released any bytes. Called by the worker, which holds [`Engine::maintenance`].
+/// Empties the segment with the fewest live bytes among those with enough garbage. Returns
+/// whether that released any bytes.
 ///
 /// # Errors
 /// As a stretch's, except a full disk.
-pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
+pub(crate) fn empty_one(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     let before = usage::segment_bytes(&engine.catalog);
     engine.cleaning.try_again();
     engine.cleaning.tighten();
     let is_of_use = |cycle: &Cycle| cycle.plan.segments.len() == 1 && cycle.table.is_read_as_it_is();
-    let under_way = engine.cleaning.cycle.lock().take().filter(is_of_use);
+    let under_way = held.cycle.take().filter(is_of_use);
     let mut next = under_way.or_else(|| choose(engine)).or_else(|| {
         seal_half_dead(engine);
         choose(engine)
@@ -144,8 +143,8 @@ pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
         && !engine.cleaning.is_waiting()
     {
         cycle.at_once = true;
-        stretch(engine, cycle)?;
-        next = engine.cleaning.cycle.lock().take();
+        stretch(engine, held, cycle)?;
+        next = held.cycle.take();
     }
     Ok(usage::segment_bytes(&engine.catalog) < before)
 }
@@ -166,7 +165,7 @@ fn window_bytes(engine: &Engine) -> u64 {
     (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX)
 }
 
-fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
+fn stretch(engine: &Engine, held: &mut Upkeep, mut cycle: Cycle) -> Result<()> {
     let table = Arc::clone(&cycle.table);
     if engine.check_live(&table).is_err() || table.check_not_loading().is_err() {
         return Ok(());
@@ -177,7 +176,7 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
         return Ok(());
     }
     let (mut moved, mut times) = (Moved::default(), CompactionTimes::default());
-    let next = relocate::stretch(engine, &table, &cycle.low, &cycle.plan, &mut moved, &mut times);
+    let next = relocate::stretch(engine, held, &table, &cycle.low, &cycle.plan, &mut moved, &mut times);
     engine.cleaning.documents.fetch_add(moved.documents, Ordering::Relaxed);
     engine.cleaning.bytes.fetch_add(moved.bytes, Ordering::Relaxed);
     match next {
@@ -185,7 +184,7 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             cycle.low = low;
             // A full disk may have made the window short.
             cycle.plan.window_bytes = cycle.plan.window_bytes.saturating_mul(2).min(window_bytes(engine));
-            *engine.cleaning.cycle.lock() = Some(cycle);
+            held.cycle = Some(cycle);
             Ok(())
         }
         Ok(None) => {
@@ -193,8 +192,8 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             // The loan is used up, or can go back: a writer that waits for room should find the room that the
             // checkpoint brings.
             drop(cycle);
-            engine.cleaning.stuck.store(0, Ordering::Relaxed);
-            checkpoint::write(engine)
+            held.stuck_bytes = 0;
+            checkpoint::write(engine, held)
         }
         // Nor is room lent for segments that readers hold.
         Err(Error::DiskFull { .. }) if cycle.plan.segments.len() > 1 || !table.is_read_as_it_is() => {
@@ -205,18 +204,18 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             let live = |usage: &Usage| if cycle.plan.segments.contains(&usage.segment) { usage.live_bytes } else { 0 };
             let live_bytes: u64 = table.documents.usage().iter().map(live).sum();
             // With a smaller loan some documents would move, and no segment go.
-            let lent = engine.trees.lend_room(live_bytes + ROOM_SLACK_BYTES);
+            let lent = engine.structures.lend_room(live_bytes + ROOM_SLACK_BYTES);
             cycle.loan = lent.map_err(|error| engine.write_error(error))?;
             if cycle.loan.is_some() {
                 cycle.plan.class = Class::Emptying;
             }
             cycle.has_asked = true;
-            *engine.cleaning.cycle.lock() = Some(cycle);
+            held.cycle = Some(cycle);
             Ok(())
         }
         Err(Error::DiskFull { .. }) if cycle.plan.window_bytes > 1 && (!cycle.at_once || cycle.loan.is_some()) => {
             cycle.plan.window_bytes /= 2;
-            *engine.cleaning.cycle.lock() = Some(cycle);
+            held.cycle = Some(cycle);
             Ok(())
         }
         Err(Error::DiskFull { .. }) => {
@@ -229,7 +228,7 @@ fn stretch(engine: &Engine, mut cycle: Cycle) -> Result<()> {
             Ok(())
         }
         Err(error) => {
-            *engine.cleaning.cycle.lock() = Some(cycle);
+            held.cycle = Some(cycle);
             Err(error)
         }
     }
@@ -297,14 +296,14 @@ fn fullest_of_garbage(mut usage: Vec<Usage>, filling: &Filling, segment_bytes: u
 }
 
 /// Writes a checkpoint where that releases enough. Returns whether there is more to do.
-pub(crate) fn release(engine: &Engine) -> Result<bool> {
+pub(crate) fn release(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     let dead = releasable(engine);
     // Bytes that one checkpoint could not release the next one cannot either, until there are twice as many.
-    if dead == 0 || dead < 2 * engine.cleaning.stuck.load(Ordering::Relaxed) {
+    if dead == 0 || dead < 2 * held.stuck_bytes {
         return Ok(false);
     }
-    checkpoint::write(engine)?;
-    engine.cleaning.stuck.store(releasable(engine), Ordering::Relaxed);
+    checkpoint::write(engine, held)?;
+    held.stuck_bytes = releasable(engine);
     Ok(choose(engine).is_some())
 }
 
@@ -347,11 +346,11 @@ mod tests {
         let low = Position::default();
         let mut cycle =
             Some(Cycle { table: Arc::clone(core), plan, low, has_asked: false, loan: None, at_once: false });
-        let _still = engine.maintenance.lock();
+        let held = &mut engine.upkeep.lock();
         let mut stretches = 0;
         while let Some(now) = cycle {
-            stretch(engine, now).expect("moves");
-            cycle = engine.cleaning.cycle.lock().take();
+            stretch(engine, held, now).expect("moves");
+            cycle = held.cycle.take();
             stretches += 1;
         }
         assert!(stretches < 40, "{stretches} stretches");
@@ -398,9 +397,9 @@ mod tests {
         assert!(choose(engine).is_none(), "both are appended to");
         seal_half_dead(engine);
         assert_eq!(choose(engine).expect("a cycle").table.name, "b");
-        let _still = engine.maintenance.lock();
+        let held = &mut engine.upkeep.lock();
         let before = usage::segment_bytes(&engine.catalog);
-        assert!(relieve(engine).expect("cleans"));
+        assert!(empty_one(engine, held).expect("cleans"));
         assert!(usage::segment_bytes(&engine.catalog) < before);
         assert_eq!(engine.cleaning.moved().0, 6);
     }
@@ -418,12 +417,12 @@ mod tests {
             let keys = (0..200_u8).filter(|number| number % 8 >= round);
             keys.for_each(|number| table.put([number], [round; 3000]).expect("put"));
         }
-        let _still = engine.maintenance.lock();
-        round::run(engine, &choice::fullest(engine, |_| true)).expect("applies");
-        assert!(!turn(engine).expect("nothing to do"), "the disk was just full");
+        let held = &mut engine.upkeep.lock();
+        round::run(engine, held, &choice::fullest(engine, |_| true)).expect("applies");
+        assert!(!turn(engine, held).expect("nothing to do"), "the disk was just full");
         assert_eq!(engine.cleaning.moved().0, 0);
         *engine.cleaning.full.lock() = Instant::now().checked_sub(PAUSE);
-        while turn(engine).expect("cleans") {}
+        while turn(engine, held).expect("cleans") {}
         assert!(engine.cleaning.moved().0 > 0);
         assert!(!engine.cleaning.tight.load(Ordering::Relaxed));
     }

@@ -28,6 +28,7 @@ use crate::{
     engine::{
         Engine,
         cleaning::{How, Plan, Position},
+        upkeep::Upkeep,
     },
     error::{Error, Result},
     options::TableOptions,
@@ -230,8 +231,8 @@ impl Run<'_, '_> {
         let mut from = Some(Position::default()).filter(|_| !plan.segments.is_empty());
         while let Some(low) = from.filter(|_| !self.done.stopped) {
             let mut moved = Moved::default();
-            from = turn(self.engine, table, || {
-                relocate::stretch(self.engine, table, &low, &plan, &mut moved, &mut self.done.times)
+            from = turn(self.engine, table, |held| {
+                relocate::stretch(self.engine, held, table, &low, &plan, &mut moved, &mut self.done.times)
             })?;
             self.done.documents += moved.documents;
             self.done.document_bytes += moved.bytes;
@@ -257,10 +258,10 @@ impl Run<'_, '_> {
         while let Some(low) = from.filter(|_| !self.done.stopped) {
             let mut watch = Watch::start();
             let mut rewritten = Rewritten::default();
-            from = turn(self.engine, table, || {
+            from = turn(self.engine, table, |held| {
                 let bytes = stretch_bytes(self.engine);
                 let part = Part { from: &low, until: keys.high.as_deref(), bytes, reclaims: false, below, only: None };
-                rewritten = rewrite(self.engine, table, part, leaf_pages)?;
+                rewritten = rewrite(self.engine, held, table, part, leaf_pages)?;
                 Ok(rewritten.next.take().filter(|next| part.has(next)))
             })?;
             watch.lap(&mut self.done.times.pack);
@@ -342,16 +343,18 @@ fn gathered_below(engine: &Engine) -> (PageId, u64) {
 }
 
 /// Runs a stretch while structures do not change. None where the table is gone.
-fn turn<P>(engine: &Engine, table: &TableCore, stretch: impl FnOnce() -> Result<Option<P>>) -> Result<Option<P>> {
+fn turn<P>(
+    engine: &Engine, table: &TableCore, stretch: impl FnOnce(&mut Upkeep) -> Result<Option<P>>,
+) -> Result<Option<P>> {
     let _makes_way = psync::Background::enter();
-    let still = engine.maintenance.lock();
+    let mut held = engine.upkeep.lock();
     engine.check_writable()?;
     if engine.check_live(table).is_err() {
         return Ok(None);
     }
     table.check_not_loading()?;
-    let next = stretch()?;
+    let next = stretch(&mut held)?;
     // The worker may have waited for this stretch.
-    MutexGuard::unlock_fair(still);
+    MutexGuard::unlock_fair(held);
     Ok(next)
 }

@@ -5,10 +5,8 @@
 //! is for leaves that nobody writes to. The trees know which leaves are due, and from when on, so a look costs next to
 //! nothing where none is.
 
-use index::Time;
-
 use crate::{
-    engine::{Engine, sweeps::PIECES_MAX},
+    engine::{Engine, sweeps::PIECES_MAX, upkeep::Upkeep},
     error::{Error, Result},
     upkeep::sweep,
 };
@@ -16,36 +14,28 @@ use crate::{
 /// Milliseconds between two looks: leaves whose turn comes meanwhile are swept together.
 const PACE_MILLIS: u64 = 1_000;
 
-/// The time of the last look.
-#[derive(Default)]
-pub(crate) struct Look {
-    last: Time,
-}
-
-impl Look {
-    /// Requests sweeps of the leaves that are due, unless other sweeps wait.
-    ///
-    /// # Errors
-    /// When a node of a tree cannot be read, though the node is not damaged.
-    pub(crate) fn turn(&mut self, engine: &Engine) -> Result<()> {
-        let mut tables = engine.catalog.live();
-        tables.retain(|table| table.tree.expires() && !table.is_damaged());
-        if tables.is_empty() || engine.sweeps.are_waiting() {
-            return Ok(());
-        }
-        let now = engine.clock.now();
-        if now.0 < self.last.0.saturating_add(PACE_MILLIS) {
-            return Ok(());
-        }
-        self.last = now;
-        for table in tables {
-            let due = sweep::unless_damaged(&table, table.tree.due(now, PIECES_MAX).map_err(Error::from))?;
-            for keys in due.into_iter().flatten() {
-                engine.sweep(&table, &keys.low, keys.high.as_deref());
-            }
-        }
-        Ok(())
+/// Requests sweeps of the leaves that are due, unless other sweeps wait.
+///
+/// # Errors
+/// When a node of a tree cannot be read, though the node is not damaged.
+pub(crate) fn look(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+    let mut tables = engine.catalog.live();
+    tables.retain(|table| table.tree.expires() && !table.is_damaged());
+    if tables.is_empty() || engine.sweeps.are_waiting() {
+        return Ok(());
     }
+    let now = engine.clock.now();
+    if now.0 < held.expiry_looked.0.saturating_add(PACE_MILLIS) {
+        return Ok(());
+    }
+    held.expiry_looked = now;
+    for table in tables {
+        let due = sweep::unless_damaged(&table, table.tree.due(now, PIECES_MAX).map_err(Error::from))?;
+        for keys in due.into_iter().flatten() {
+            engine.sweep(&table, &keys.low, keys.high.as_deref());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

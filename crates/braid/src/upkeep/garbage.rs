@@ -16,15 +16,15 @@
 //! waiting operations makes nearly every leaf anew and leaves some of the old leaves in all segments.
 //!
 //! On a full disk a sweep would take space for all live bytes of its segments before any is released. There a few
-//! segments are emptied at a time, in the room that is reserved for that ([`relieve`]).
+//! segments are emptied at a time, in the room that is reserved for that ([`crate::upkeep::full_disk`]).
 
-use std::{cmp::Reverse, sync::Arc};
+use std::sync::Arc;
 
 use crate::{
-    engine::Engine,
+    engine::{Engine, upkeep::Upkeep},
     error::{Error, Result},
-    tables::{catalog::TableCore, usage},
-    upkeep::{rewrite, sweep},
+    tables::catalog::TableCore,
+    upkeep::sweep,
 };
 
 /// How much garbage a table may have: this part of the live bytes, or so many bytes, because less is not worth a
@@ -48,9 +48,6 @@ impl Limit {
     }
 }
 
-/// Live bytes of files that are emptied together on a full disk: far less than the room that is reserved for that.
-const EMPTIED_BYTES: u64 = 128 << 10;
-
 /// Requests sweeps of tables with too much garbage, unless other sweeps wait or the disk is full.
 pub(crate) fn look(engine: &Engine) {
     if !engine.sweeps.are_waiting() && engine.pressure.full_disk().is_none() {
@@ -65,11 +62,11 @@ pub(crate) fn is_left(engine: &Engine) -> bool {
 
 /// Sweeps the garbage above the limit at rest, until there is a commit or the database is being closed, so nobody
 /// waits for this. On a full disk the garbage stays.
-pub(crate) fn settle(engine: &Engine) -> Result<()> {
+pub(crate) fn settle(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     sweep_above(engine, AT_REST);
     let last = engine.wal.last_seq();
     while engine.sweeps.are_waiting() && engine.wal.last_seq() == last && !engine.is_closed() {
-        match sweep::turn(engine) {
+        match sweep::turn(engine, held) {
             Err(Error::DiskFull { .. }) => break,
             outcome => outcome.map(drop)?,
         }
@@ -88,36 +85,6 @@ fn sweep_above(engine: &Engine, limit: Limit) {
 fn above(engine: &Engine, limit: Limit) -> impl Iterator<Item = Arc<TableCore>> {
     let is_swept = |table: &TableCore| !engine.sweeps.is_compacted(table) && !table.is_damaged();
     engine.catalog.live().into_iter().filter(move |table| is_swept(table) && limit.excess(table) > 0)
-}
-
-/// Relief on a full disk: empties files with few live bytes, all of one table, the one with the most garbage first.
-/// Leaves on the way to the live ones are written anew too.
-///
-/// Returns whether there were such files, room to empty them, and bytes to gain.
-pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
-    let before = in_use(engine);
-    let mut tables = engine.catalog.live();
-    tables.retain(|table| table.tree.garbage_bytes() > 0 && table.is_read_as_it_is());
-    tables.retain(|table| !table.is_damaged() && table.check_not_loading().is_ok());
-    tables.sort_by_key(|table| Reverse(table.tree.garbage_bytes()));
-    for table in tables {
-        let mut bytes = EMPTIED_BYTES;
-        loop {
-            match sweep::unless_damaged(&table, rewrite::empty(engine, &table, bytes)) {
-                // One file may have fewer live bytes.
-                Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
-                Err(Error::DiskFull { .. }) | Ok(None | Some(false)) => break,
-                Ok(Some(true)) => return Ok(in_use(engine) + EMPTIED_BYTES / 2 <= before),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    Ok(false)
-}
-
-/// Bytes of segments of all tables that no checkpoint could release now.
-fn in_use(engine: &Engine) -> u64 {
-    usage::segment_bytes(&engine.catalog) - usage::dead_bytes(&engine.catalog)
 }
 
 #[cfg(test)]
@@ -190,13 +157,15 @@ mod tests {
                 pairs.into_iter().eq(expected.map(|(number, byte)| (key(number).to_vec(), vec![byte; 100])))
             };
             let (engine, core) = (table.engine(), &table.core);
-            round::run(engine, &choice::fullest(engine, |_| true)).expect("a round");
+            let mut held = engine.upkeep.lock();
+            round::run(engine, &mut held, &choice::fullest(engine, |_| true)).expect("a round");
             let files = core.tree.sparse(u64::MAX);
             assert!(!files.is_empty());
             disk.crash_after(operations);
             let part =
                 Part { from: &[], until: None, bytes: usize::MAX, reclaims: true, below: None, only: Some(&files) };
-            let is_swept = rewrite::rewrite(engine, core, part, 1).is_ok();
+            let is_swept = rewrite::rewrite(engine, &mut held, core, part, 1).is_ok();
+            drop(held);
             if is_swept {
                 assert!(core.tree.sparse(u64::MAX).is_disjoint(&files), "something lives in them");
                 assert!(!core.state.load().tombstones.is_empty(), "other leaves have what it hides");

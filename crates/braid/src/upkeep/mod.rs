@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod compact;
 pub(crate) mod expiry;
+pub(crate) mod full_disk;
 pub(crate) mod garbage;
 pub(crate) mod relocate;
 pub(crate) mod rest;

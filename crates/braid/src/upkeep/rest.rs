@@ -19,7 +19,7 @@ use seeded::Bug;
 use space::PAGE;
 
 use crate::{
-    engine::Engine,
+    engine::{Engine, upkeep::Upkeep},
     error::Result,
     tables::usage,
     upkeep::{checkpoint, garbage},
@@ -36,8 +36,8 @@ pub(crate) fn is_due(engine: &Engine) -> bool {
 }
 
 /// Writes a checkpoint, and gives back the space that is not needed at rest.
-pub(crate) fn checkpoint(engine: &Engine) -> Result<()> {
-    garbage::settle(engine)?;
+pub(crate) fn checkpoint(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+    garbage::settle(engine, held)?;
     // The part of the log that is kept for readers of changes is counted by positions, and this skips many positions.
     let keeps_log = engine.options.retain_log_bytes > 0;
     if !keeps_log && engine.wal.turn_over(log_bytes(engine)).map_err(|error| engine.log_error(error))? {
@@ -47,12 +47,12 @@ pub(crate) fn checkpoint(engine: &Engine) -> Result<()> {
         engine.flush_log()?;
         engine.wal.trim(engine.wal.end()).map_err(|error| engine.log_error(error))?;
     }
-    cut(engine)?;
+    cut(engine, held)?;
     engine.wal.rest().map_err(|error| engine.log_error(error))
 }
 
 /// Writes a checkpoint, and gives back the space that the data file does not need.
-pub(crate) fn cut(engine: &Engine) -> Result<()> {
+pub(crate) fn cut(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     for _ in 0..2 {
         // The changes that gave up the left out pages must be durable, because a writer that fills these pages again
         // writes there before any flush.
@@ -61,7 +61,7 @@ pub(crate) fn cut(engine: &Engine) -> Result<()> {
         if seeded::on(Bug::TailCutEarly) {
             engine.pages.give_back();
         }
-        checkpoint::write(engine)?;
+        checkpoint::write(engine, held)?;
         engine.pages.give_back();
         if !engine.pages.ends_free() {
             break;

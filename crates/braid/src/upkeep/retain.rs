@@ -7,22 +7,21 @@ use index::Moment;
 
 use crate::{
     apply::{choice::Choice, round},
-    engine::{Engine, horizon::Hold},
+    engine::{Engine, horizon::Hold, upkeep::Upkeep},
     error::{Error, Result},
     format::RetainedHeader,
     tables::catalog::TableCore,
 };
 
-/// Retains the state of each table that is due, before a checkpoint, and gives up surplus ones. The caller holds
-/// [`Engine::maintenance`].
+/// Retains the state of each table that is due, before a checkpoint, and gives up surplus ones.
 ///
 /// # Errors
 /// Errors that keep rounds from being run, except a full disk: then there is no new state.
-pub(crate) fn retain(engine: &Engine) -> Result<()> {
+pub(crate) fn retain(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     for table in engine.catalog.live() {
         let keep = usize::try_from(table.history.keep()).unwrap_or(usize::MAX);
         if keep > 0 && table.history.is_due() {
-            let header = match settle(engine, &table) {
+            let header = match settle(engine, held, &table) {
                 Ok(hold) => capture(engine, &table, &hold)?,
                 Err(error @ Error::DiskFull { .. }) => {
                     tracing::warn!(%error, table = table.name, "there is no room to retain a state");
@@ -30,7 +29,8 @@ pub(crate) fn retain(engine: &Engine) -> Result<()> {
                 }
                 Err(error) => return Err(error),
             };
-            table.history.add(table.id, header)?;
+            let described = table.past()?.describe(&header.root)?;
+            table.history.add(header, described);
         }
         // While a table goes back to one of its retained states, none is given up: a crash may come before the table
         // is there.
@@ -42,17 +42,17 @@ pub(crate) fn retain(engine: &Engine) -> Result<()> {
 }
 
 /// Brings everything into the structure that is visible at one moment, and nothing else.
-fn settle<'a>(engine: &'a Engine, table: &Arc<TableCore>) -> Result<Hold<'a>> {
-    let apply = || {
+fn settle<'a>(engine: &'a Engine, held: &mut Upkeep, table: &Arc<TableCore>) -> Result<Hold<'a>> {
+    let apply = |held: &mut Upkeep| {
         while table.state.load().frozen.is_some() {
-            round::run(engine, &[Choice { table: Arc::clone(table), sections: Vec::new() }])?;
+            round::run(engine, held, &[Choice { table: Arc::clone(table), sections: Vec::new() }])?;
         }
         Ok::<_, Error>(())
     };
-    apply()?;
+    apply(held)?;
     // From here on no merge drops a version that is visible at that moment.
-    let hold = round::freeze_whole(engine, table, || engine.hold());
-    apply()?;
+    let hold = round::freeze_whole(engine, held, table, || engine.hold());
+    apply(held)?;
     Ok(hold)
 }
 

@@ -6,7 +6,7 @@ use index::{Applied, Part, RangeTombstones, Seq};
 
 use crate::{
     apply::install::{Documents, Step, install},
-    engine::Engine,
+    engine::{Engine, upkeep::Upkeep},
     error::{Error, Result},
     tables::catalog::TableCore,
     upkeep::settled,
@@ -32,8 +32,10 @@ pub(crate) fn stretch_bytes(engine: &Engine) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
 }
 
-/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages. The caller holds [`Engine::maintenance`].
-pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_pages: u32) -> Result<Rewritten> {
+/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages.
+pub(crate) fn rewrite(
+    engine: &Engine, held: &mut Upkeep, table: &TableCore, part: Part<'_>, leaf_pages: u32,
+) -> Result<Rewritten> {
     engine.flush_log()?;
     let (tree, low) = (&table.tree, part.from);
     // After a crash no commit that the structure has comes again, and nothing is added to the structure meanwhile.
@@ -51,26 +53,29 @@ pub(crate) fn rewrite(engine: &Engine, table: &TableCore, part: Part<'_>, leaf_p
         }
     };
     let Some(compacted) = compacted else {
-        table.change_tombstones(|tombstones| clear(tombstones, None));
+        table.change_tombstones(|tombstones| clear(tombstones, part.until));
         return Ok(Rewritten::default());
     };
-    finish(engine, table, &compacted.applied, |tombstones| clear(tombstones, compacted.next.as_deref()))?;
+    let end = compacted.next.as_deref().or(part.until);
+    finish(engine, held, table, &compacted.applied, |tombstones| clear(tombstones, end))?;
     Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
 }
 
 /// Empties files of a table's structure in which little lives, of about `bytes` live bytes together. Returns whether
 /// there are any.
-pub(crate) fn empty(engine: &Engine, table: &TableCore, bytes: u64) -> Result<bool> {
+pub(crate) fn empty(engine: &Engine, held: &mut Upkeep, table: &TableCore, bytes: u64) -> Result<bool> {
     engine.flush_log()?;
     let horizon = engine.horizon(table);
     let emptied = table.tree.empty(bytes, Seq::MAX, &horizon).map_err(|error| engine.write_error(error.into()))?;
-    emptied.map_or(Ok(false), |applied| finish(engine, table, &applied, |_| {}).map(|()| true))
+    emptied.map_or(Ok(false), |applied| finish(engine, held, table, &applied, |_| {}).map(|()| true))
 }
 
 /// Makes the rewritten part durable and current.
-fn finish(engine: &Engine, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones)) -> Result<()> {
+fn finish(
+    engine: &Engine, held: &mut Upkeep, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones),
+) -> Result<()> {
     let step = Step::rewritten(table, applied, Documents::Stay);
-    let (_, outcome) = install(engine, &[step], |_| {
+    let (_, outcome) = install(engine, held, &[step], |_| {
         let state = table.state.load();
         table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), &clear);
     });

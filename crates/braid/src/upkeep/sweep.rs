@@ -5,7 +5,7 @@
 //! 2. A range delete ([`index::RangeTombstones`]) is a request by its existence, once every older operation on its
 //!    keys is in the structure and no snapshot is older than the delete. A swept range needs its tombstones no more.
 //! 3. Where a round finds the disk full, keys that range deletes hide and keys that have expired are swept at once
-//!    ([`relieve`]).
+//!    ([`crate::upkeep::full_disk`]).
 //! 4. Between rounds the worker rewrites one stretch a turn, as a compaction does ([`rewrite`]). So rounds,
 //!    checkpoints and readers wait for a stretch at most.
 //! 5. A table in which a sweep meets damage is swept no more ([`unless_damaged`]). Writing goes on, because no writer
@@ -26,7 +26,8 @@ use space::PAGE;
 use crate::{
     engine::{
         Engine,
-        sweeps::{MANY_FRAGMENTS, PIECES_MAX, Relief, Sweep},
+        sweeps::{MANY_FRAGMENTS, Sweep},
+        upkeep::Upkeep,
     },
     error::{Error, Result},
     tables::catalog::TableCore,
@@ -36,17 +37,17 @@ use crate::{
     },
 };
 
-/// Sweeps a stretch, if there is one to be swept. Returns whether there is more. Called by the worker, which holds
-/// [`Engine::maintenance`].
+/// Sweeps a stretch, if there is one to be swept. Returns whether there is more.
 ///
 /// # Errors
 /// As a compaction's. The stretch is then the next one again, except that files on a full disk are forgotten.
-pub(crate) fn turn(engine: &Engine) -> Result<bool> {
+pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     // Values may expire as fast as they are swept; range tombstones must not wait for that.
-    let first = engine.sweeps.tombstones_first.fetch_not(Ordering::Relaxed).then(|| of_tombstones(engine)).flatten();
+    held.requests_first = !held.requests_first;
+    let first = if held.requests_first { None } else { of_tombstones(engine) };
     let asked = if first.is_none() { engine.sweeps.asked.lock().pop_front() } else { None };
     if let Some(sweep) = asked {
-        match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
+        match unless_damaged(&sweep.table, stretch(engine, held, &sweep)) {
             Ok(None | Some(None)) => {}
             // A compaction rewrites the whole table.
             Ok(Some(Some(_))) if engine.sweeps.is_compacted(&sweep.table) => {}
@@ -59,7 +60,7 @@ pub(crate) fn turn(engine: &Engine) -> Result<bool> {
             }
         }
     } else if let Some(sweep) = first.or_else(|| of_tombstones(engine)) {
-        unless_damaged(&sweep.table, stretch(engine, &sweep))?;
+        unless_damaged(&sweep.table, stretch(engine, held, &sweep))?;
         engine.sweeps.swept.fetch_add(1, Ordering::Relaxed);
     }
     Ok(!engine.sweeps.asked.lock().is_empty() || of_tombstones(engine).is_some())
@@ -134,57 +135,8 @@ fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
     (found, waits)
 }
 
-/// Relief on a full disk: sweeps a stretch of keys that range deletes hide from all readers, or of leaves in which
-/// enough has expired. Returns whether there was any.
-///
-/// Range deletes are taken once each, though older operations on their keys cannot be applied yet, because those may
-/// wait for this space.
-pub(crate) fn relieve(engine: &Engine) -> Result<bool> {
-    let mut relief = engine.sweeps.relief.lock();
-    if relief.left.is_empty() {
-        relief.gather(engine)?;
-    }
-    while let Some(sweep) = relief.left.pop_front() {
-        match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
-            Ok(None) => {}
-            Ok(Some(next)) => {
-                relief.left.extend(next.map(|low| Sweep { low, ..sweep }));
-                return Ok(true);
-            }
-            // Others may need less.
-            Err(Error::DiskFull { .. }) if relief.again.contains(&sweep) => {}
-            Err(Error::DiskFull { .. }) => relief.again.push_back(sweep),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(false)
-}
-
-impl Relief {
-    /// Gathers the sweeps that would give space back now.
-    fn gather(&mut self, engine: &Engine) -> Result<()> {
-        let (before, mut through) = (self.through, Seq::MAX);
-        for table in engine.catalog.live().into_iter().filter(|table| !table.is_damaged()) {
-            let horizon = engine.horizon(&table);
-            let seen_by_all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX));
-            through = through.min(seen_by_all);
-            let is_due = |fragment: &&Arc<Fragment>| fragment.newest() > before && fragment.newest() <= seen_by_all;
-            let fragments = horizon.tombstones.fragments().iter().filter(is_due);
-            let hidden = fragments.map(|fragment| (fragment.low.clone(), fragment.high.clone()));
-            let due = unless_damaged(&table, table.tree.due(horizon.now, PIECES_MAX).map_err(Error::from))?;
-            let due = due.into_iter().flatten().map(|keys| (keys.low, keys.high));
-            let of_table =
-                hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high, only: None });
-            self.left.extend(of_table);
-        }
-        self.left.append(&mut self.again);
-        self.through = through;
-        Ok(())
-    }
-}
-
 /// Sweeps the first stretch. Returns where the next one begins, if there is one.
-fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
+pub(crate) fn stretch(engine: &Engine, held: &mut Upkeep, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
     let (table, high) = (&sweep.table, sweep.high.as_deref());
     match engine.check_live(table).and_then(|()| table.check_not_loading()) {
         Ok(()) => {}
@@ -195,7 +147,7 @@ fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
     let (bytes, only) = (stretch_bytes(engine), sweep.only.as_deref());
     let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, below: None, only };
     let rewritten = loop {
-        match rewrite(engine, table, part, table.tree.leaf_pages()) {
+        match rewrite(engine, held, table, part, table.tree.leaf_pages()) {
             // Space of the old leaves is free only at the end of the rewrite: a shorter stretch needs less before.
             Err(Error::DiskFull { .. }) if part.bytes > PAGE => part.bytes /= 2,
             rewritten => break rewritten?,
@@ -288,10 +240,11 @@ mod tests {
         table.put([1u8], "older").expect("put");
         table.put([15u8], "deleted").expect("put");
         table.delete_range([10u8]..).expect("deleted");
-        round::run(engine, &[Choice { table: Arc::clone(core), sections: vec![1] }]).expect("a round");
-        super::turn(engine).expect("a sweep");
+        let choice = Choice { table: Arc::clone(core), sections: vec![1] };
+        round::run(engine, &mut engine.upkeep.lock(), &[choice]).expect("a round");
+        super::turn(engine, &mut engine.upkeep.lock()).expect("a sweep");
         assert!(core.state.load().tombstones.is_empty());
-        checkpoint::write(engine).expect("a checkpoint");
+        checkpoint::write(engine, &mut engine.upkeep.lock()).expect("a checkpoint");
         disk.kill();
         drop((state, table, db));
         let (_db, table) = open(&disk);
@@ -348,7 +301,9 @@ mod tests {
                 &engine.horizon(&table.core),
             );
         });
-        (0..2).for_each(|_| assert!(super::turn(engine).expect("a stretch"), "there is more"));
+        (0..2).for_each(|_| {
+            assert!(super::turn(engine, &mut engine.upkeep.lock()).expect("a stretch"), "there is more");
+        });
         assert!(table.core.state.load().tombstones.is_empty());
         assert!(engine.sweeps.are_waiting());
     }

@@ -26,11 +26,10 @@ use crate::{
         choice::{self, Choice},
         round,
     },
-    engine::{Engine, Work, learned, log_ahead, signal::Request as Asked},
+    engine::{Engine, Work, learned, log_ahead, signal::Request as Asked, upkeep::Upkeep},
     error::{Error, Result},
     opq::Opq,
-    tables::usage,
-    upkeep::{checkpoint, clean, expiry, garbage, rest, sweep},
+    upkeep::{checkpoint, clean, expiry, full_disk, garbage, rest, sweep},
 };
 
 /// How often a worker without work looks whether there was a commit.
@@ -80,10 +79,6 @@ fn run_inline(engine: &Engine) {
 /// Does the work that is due, turn by turn.
 #[derive(Default)]
 pub(crate) struct Worker {
-    read_failures: u32,
-    /// The seq that was visible when a checkpoint was last due for its age.
-    aged: Seq,
-    expired: expiry::Look,
     quiet: Quiet,
 }
 
@@ -122,14 +117,16 @@ impl Worker {
             engine.signal.fail();
             return ControlFlow::Break(());
         }
-        let outcome = self.step(engine, asked);
+        let mut held = engine.upkeep.lock();
+        let outcome = self.step(engine, &mut held, asked);
         let (read_failed, full_disk) = match &outcome {
             Ok(()) => (false, None),
             Err(error @ Error::DiskFull { .. }) => (false, Some(error.cause())),
             Err(error) => (error.is_read_failure(), None),
         };
-        self.read_failures = if read_failed { self.read_failures + 1 } else { 0 };
-        let passing = full_disk.is_some() || (read_failed && self.read_failures < READ_FAILURES_MAX);
+        held.read_failures = if read_failed { held.read_failures + 1 } else { 0 };
+        let passing = full_disk.is_some() || (read_failed && held.read_failures < READ_FAILURES_MAX);
+        drop(held);
         match outcome {
             // A failed write or flush is not tried again, whatever the reason, and neither is a read of damaged bytes.
             Err(error) if !passing => {
@@ -154,8 +151,7 @@ impl Worker {
         ControlFlow::Continue(())
     }
 
-    fn step(&mut self, engine: &Engine, asked: Asked) -> Result<()> {
-        let _still = engine.maintenance.lock();
+    fn step(&mut self, engine: &Engine, held: &mut Upkeep, asked: Asked) -> Result<()> {
         if asked.stop {
             engine.flush_log()?;
         }
@@ -174,17 +170,17 @@ impl Worker {
             || sweep::is_urgent(engine)
             || clean::needs_apply(engine)
         {
-            apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= visible))
+            apply_all(engine, held, |queue| queue.first_seq().is_some_and(|seq| seq <= visible))
         } else if asked.stop {
             Ok(())
         } else if old {
-            let aged = std::mem::replace(&mut self.aged, visible);
-            apply_all(engine, |queue| queue.first_seq().is_some_and(|seq| seq <= aged))
+            let aged = std::mem::replace(&mut held.aged, visible);
+            apply_all(engine, held, |queue| queue.first_seq().is_some_and(|seq| seq <= aged))
         } else {
-            apply_due(engine)
+            apply_due(engine, held)
         };
         if outcome.is_ok() && engine.cleaning.take_room_wanted() {
-            let _ = let_go(engine)? || empty_segments(engine)?;
+            full_disk::of_commit(engine, held)?;
         }
         let trims = trims(engine);
         let unsaved = !engine.is_saved();
@@ -203,11 +199,11 @@ impl Worker {
         if asked.checkpoint || trims || old || yields || rests || (unsaved && (idle.applies || trim)) {
             let is_quiet = visible == Seq(engine.wal.last_seq()) && engine.pressure.full_disk().is_none() && !yields;
             if outcome.is_ok() && is_quiet && (asked.rest || idle.rests) {
-                rest::checkpoint(engine)?;
+                rest::checkpoint(engine, held)?;
             } else if asked.cut {
-                rest::cut(engine)?;
+                rest::cut(engine, held)?;
             } else {
-                checkpoint::write(engine)?;
+                checkpoint::write(engine, held)?;
             }
             // This comes before the answer to the requests, so the directory is at rest by then. On a full disk the
             // file would take room that others wait for.
@@ -216,13 +212,13 @@ impl Worker {
             }
         }
         if outcome.is_ok() && !asked.stop {
-            self.expired.turn(engine)?;
+            expiry::look(engine, held)?;
             garbage::look(engine);
         }
         if outcome.is_ok() && !asked.stop {
             let round_due = !next(engine).is_empty();
-            let sweep_due = !round_due && sweep(engine)?;
-            let cleaning_due = clean::turn(engine)?;
+            let sweep_due = !round_due && sweep(engine, held)?;
+            let cleaning_due = clean::turn(engine, held)?;
             if round_due || sweep_due || cleaning_due {
                 engine.signal.kick();
             }
@@ -233,7 +229,7 @@ impl Worker {
 
 /// Applies every queue that is `wanted`, round by round. Segments that die thereby are released with checkpoints where
 /// they are many.
-fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
+fn apply_all(engine: &Engine, held: &mut Upkeep, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
     let next = || {
         let choices = choice::left_over(engine);
         if choices.is_empty() { choice::fullest(engine, &wanted) } else { choices }
@@ -242,51 +238,29 @@ fn apply_all(engine: &Engine, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
         // Before a round, and not behind the last one: the checkpoint or the cleaning that follows releases the dead
         // segments of the last. The choice comes behind it, because a checkpoint that retains states cuts sections
         // anew.
-        clean::release(engine)?;
-        round(engine, &next())?;
+        clean::release(engine, held)?;
+        round(engine, held, &next())?;
         note_log(engine);
     }
     Ok(())
 }
 
-/// Runs a round. Where there is no space for any of it, dead segments are released first, then keys that range deletes
-/// hide or that have expired are swept, then segments are emptied. If any of these gave space back, the round is tried
-/// again.
-fn round(engine: &Engine, choices: &[Choice]) -> Result<()> {
-    match round::run(engine, choices) {
-        Err(Error::DiskFull { .. }) if let_go(engine)? || sweep::relieve(engine)? || empty_segments(engine)? => Ok(()),
-        outcome => outcome,
-    }
+/// Runs a round.
+fn round(engine: &Engine, held: &mut Upkeep, choices: &[Choice]) -> Result<()> {
+    let outcome = round::run(engine, held, choices);
+    full_disk::of_round(engine, held, outcome)
 }
 
-/// Sweeps a stretch, if there is one to be swept. Returns whether there is more. Where there is no space for the
-/// stretch, dead segments are released first, then segments are emptied.
-fn sweep(engine: &Engine) -> Result<bool> {
-    match sweep::turn(engine) {
-        Err(Error::DiskFull { .. }) if let_go(engine)? || empty_segments(engine)? => Ok(true),
-        outcome => outcome,
-    }
-}
-
-/// Writes a checkpoint that releases dead segments, if there are any. Returns whether some were released.
-fn let_go(engine: &Engine) -> Result<bool> {
-    if usage::dead_bytes(&engine.catalog) == 0 {
-        return Ok(false);
-    }
-    let before = usage::segment_bytes(&engine.catalog);
-    checkpoint::write(engine)?;
-    Ok(usage::segment_bytes(&engine.catalog) < before)
-}
-
-/// Empties segments in which little lives, of nodes or else of documents. Returns whether that released any.
-fn empty_segments(engine: &Engine) -> Result<bool> {
-    Ok(garbage::relieve(engine)? || clean::relieve(engine)?)
+/// Sweeps a stretch, if there is one to be swept. Returns whether there is more.
+fn sweep(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
+    let outcome = sweep::turn(engine, held);
+    full_disk::of_sweep(engine, held, outcome)
 }
 
 /// Runs one round, where one is due.
-fn apply_due(engine: &Engine) -> Result<()> {
+fn apply_due(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     let choices = next(engine);
-    if choices.is_empty() { Ok(()) } else { round(engine, &choices) }
+    if choices.is_empty() { Ok(()) } else { round(engine, held, &choices) }
 }
 
 /// The sections that the next round takes, if one is due.

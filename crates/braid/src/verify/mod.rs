@@ -111,7 +111,7 @@ fn compare_documents(table: &TableCore, live: &Documents, used: &Documents, resu
 }
 
 fn capture(engine: &Engine) -> Result<Moment> {
-    let _still = engine.maintenance.lock();
+    let _held = engine.upkeep.lock();
     let mut tables = engine.catalog.live();
     tables.extend(engine.catalog.dropped());
     let with_state = |core: Arc<TableCore>| {

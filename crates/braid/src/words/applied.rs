@@ -10,6 +10,8 @@
 
 use index::{Seq, head};
 
+use crate::words::verifies::VERIFIES;
+
 /// The seq up to which a structure has all commits, for every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppliedThrough {
@@ -29,11 +31,9 @@ impl AppliedThrough {
     /// From stored steps; none if they break the invariants, so that [`AppliedThrough::steps`] cannot have returned
     /// them.
     pub(crate) fn from_steps(steps: Vec<(Vec<u8>, Seq)>) -> Option<Self> {
-        let begins = steps.first().is_some_and(|(key, _)| key.is_empty());
-        let rises = steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1);
         let mut applied = Self { steps, heads: Vec::new(), newest: Seq(0) };
         applied.derive();
-        (begins && rises).then_some(applied)
+        applied.is_sound().then_some(applied)
     }
 
     /// Every step: its first key, and its seq.
@@ -85,7 +85,20 @@ impl AppliedThrough {
 
     fn join(&mut self) {
         self.steps.dedup_by(|later, earlier| later.1 == earlier.1);
+        assert!(!VERIFIES || self.is_sound(), "steps rise: {:?}", self.steps);
         self.derive();
+    }
+
+    /// Whether the steps keep the invariants.
+    fn is_sound(&self) -> bool {
+        let begins = self.steps.first().is_some_and(|(key, _)| key.is_empty());
+        begins && self.steps.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 != pair[1].1)
+    }
+
+    /// Whether no key has less than it has by `before`.
+    pub(crate) fn is_no_less_than(&self, before: &Self) -> bool {
+        let keys = self.steps.iter().chain(&before.steps).map(|(key, _)| key);
+        keys.into_iter().all(|key| self.at(key) >= before.at(key))
     }
 
     /// Derives the other fields from the steps.

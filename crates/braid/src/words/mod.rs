@@ -7,3 +7,4 @@ pub(crate) mod durability;
 pub(crate) mod fields;
 pub(crate) mod key_range;
 pub(crate) mod structure;
+pub(crate) mod verifies;

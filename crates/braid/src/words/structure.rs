@@ -1,67 +1,79 @@
-//! The structures that tables can have, and the facts that follow from the structure alone.
+//! The structures that tables can have: the registry of kinds.
 
 use std::fmt;
 
-/// The index structure of a table, chosen at its creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Structure {
+use index::Facts;
+
+/// Declares the structures, each with the facts of its kind.
+macro_rules! structures {
+    ($($(#[doc = $line:literal])* $(#[cfg($condition:meta)])? $name:ident = $facts:expr,)*) => {
+        /// The index structure of a table, chosen at its creation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Structure {
+            $($(#[doc = $line])* $(#[cfg($condition)])? $name,)*
+        }
+
+        impl Structure {
+            /// Every structure that tables can have.
+            pub const ALL: &[Self] = &[$($(#[cfg($condition)])? Self::$name),*];
+
+            pub(crate) const fn facts(self) -> &'static Facts {
+                match self {
+                    $($(#[cfg($condition)])? Self::$name => &$facts,)*
+                }
+            }
+        }
+    };
+}
+
+structures! {
     /// The PIO B-tree: updated in place, for reads and updates in any order.
-    BTree,
+    BTree = btree::FACTS,
     /// The HB+-trie: written by appending alone, with values longer than 256 bytes stored apart from the keys. For long
     /// keys with common beginnings, and for large values.
-    Append,
+    Append = append::FACTS,
+    /// A sorted array in memory, for tests.
+    #[cfg(feature = "testing")]
+    Sorted = index::testing::sorted::FACTS,
 }
 
 impl Structure {
-    /// Every structure that tables can have.
-    pub const ALL: [Self; 2] = [Self::BTree, Self::Append];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::BTree => "btree",
-            Self::Append => "append",
-        }
+    /// The structure with this number in records and backups.
+    pub(crate) fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|structure| structure.facts().code == code)
     }
 }
 
 impl fmt::Display for Structure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
+        formatter.write_str(self.facts().name)
     }
 }
 
 /// Longest key, in bytes, of any structure.
-pub(crate) const KEY_BYTES_MAX: usize =
-    if append::KEY_BYTES_MAX > btree::KEY_BYTES_MAX { append::KEY_BYTES_MAX } else { btree::KEY_BYTES_MAX };
-
-/// Longest key of a table, in bytes.
-pub(crate) const fn key_bytes_max(structure: Structure) -> usize {
-    match structure {
-        Structure::BTree => btree::KEY_BYTES_MAX,
-        Structure::Append => append::KEY_BYTES_MAX,
+pub(crate) const KEY_BYTES_MAX: usize = {
+    let (mut longest, mut number) = (0, 0);
+    while number < Structure::ALL.len() {
+        let bytes = Structure::ALL[number].facts().key_bytes_max;
+        longest = if bytes > longest { bytes } else { longest };
+        number += 1;
     }
-}
+    longest
+};
 
-/// Longest value that a structure stores itself, in bytes. Longer values are documents.
-pub(crate) const fn inline_bytes_max(structure: Structure) -> usize {
-    match structure {
-        Structure::BTree => btree::INLINE_BYTES_MAX,
-        Structure::Append => append::INLINE_BYTES_MAX,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_structures_have_a_name_or_a_number_in_common() {
+        for (number, one) in Structure::ALL.iter().enumerate() {
+            assert_eq!(Structure::of_code(one.facts().code), Some(*one));
+            assert_eq!(one.to_string().parse::<Structure>().expect("its name"), *one);
+            let others = &Structure::ALL[number + 1..];
+            assert!(others.iter().all(|other| other.facts().code != one.facts().code));
+        }
+        assert_eq!((Structure::BTree.facts().code, Structure::Append.facts().code), (1, 2), "as in docs/format.md");
     }
-}
-
-/// Whether the number of pages of a leaf is chosen.
-pub(crate) const fn has_leaf_sizes(structure: Structure) -> bool {
-    matches!(structure, Structure::BTree)
-}
-
-/// Whether applying operations always makes files longer.
-pub(crate) const fn only_appends(structure: Structure) -> bool {
-    matches!(structure, Structure::Append)
-}
-
-/// Whether older states of a table can be retained.
-pub(crate) const fn has_history(structure: Structure) -> bool {
-    matches!(structure, Structure::Append)
 }

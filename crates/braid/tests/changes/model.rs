@@ -206,7 +206,7 @@ impl World {
         if self.tables().values().any(|(known, _)| *known == name) {
             return Ok(());
         }
-        let structure = Structure::ALL[self.random.random_range(0..2)];
+        let structure = Structure::ALL[self.random.random_range(0..Structure::ALL.len())];
         let next = self.next_table();
         let mut tables = self.tables().clone();
         tables.insert(next, (name.clone(), Content::new()));

@@ -59,7 +59,7 @@ impl Fill {
             1 => Order::Prefixes(3),
             _ => Order::Rising,
         };
-        Self { seed, structure: *choose(&Structure::ALL, seed ^ seed >> 3), order, keys, value_bytes, options }
+        Self { seed, structure: *choose(Structure::ALL, seed ^ seed >> 3), order, keys, value_bytes, options }
     }
 
     fn key(&self, number: u64) -> Vec<u8> {

@@ -101,11 +101,13 @@ pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
         .segment_bytes(case.segment_bytes)
         .leaf_pages(case.leaf_pages)
         .clock(clock.clone());
+    let kinds = Structure::ALL.len() as u64;
+    let structure = Structure::ALL[usize::try_from(seed % kinds).unwrap_or(0)];
     let mut world = World {
-        structure: Structure::ALL[usize::from(seed % 2 == 1)],
+        structure,
         table: TableOptions::new()
-            .compression(Compression::ALL[usize::try_from(seed / 2 % 3).unwrap_or(0)])
-            .history(if seed % 2 == 1 { STATES } else { 0 }),
+            .compression(Compression::ALL[usize::try_from(seed / kinds % 3).unwrap_or(0)])
+            .history(if structure == Structure::Append { STATES } else { 0 }),
         disk: SimDisk::new(seed),
         options,
         open: None,

@@ -112,7 +112,7 @@ impl Home {
     /// Lends the cache so many bytes, also when it is opened again.
     pub fn lend(&mut self, bytes: u64) {
         self.lent = bytes;
-        self.shared.lend(bytes);
+        self.shared.cache().lend(bytes);
     }
 
     pub fn flush(&self) {
@@ -170,7 +170,7 @@ impl Home {
         self.epoch += 1;
         let shared = Shared::new(Arc::clone(&self.pages), self.cache_bytes, self.epoch);
         self.shared = Arc::new(shared.with_longer_leaves(self.longer_leaves).with_loans_of(LOANS));
-        self.shared.lend(self.lent);
+        self.shared.cache().lend(self.lent);
         self.tree = BTree::open(Arc::clone(&self.shared), TABLE, &self.checkpoint.1).expect("a root");
         for redo in &self.redos {
             self.tree.replay(redo).expect("a redo");
@@ -231,7 +231,7 @@ impl Store for Home {
     }
 
     fn clear_cache(&self) {
-        self.shared.clear_cache();
+        self.shared.cache().clear();
     }
 
     fn change_of(&self, value: &Stored) -> Change {

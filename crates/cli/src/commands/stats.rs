@@ -1,5 +1,7 @@
 //! `braid stats`: the contents of a database in figures.
 
+use std::borrow::Cow;
+
 use braid::{ProfileSource, Stats as Counted, TableStats};
 use clap::Args;
 
@@ -42,7 +44,7 @@ impl Stats {
     }
 }
 
-type Rows = Vec<(&'static str, String)>;
+type Rows = Vec<(Cow<'static, str>, String)>;
 
 fn sections(stats: &Counted) -> Vec<(String, Vec<String>)> {
     let mut sections = vec![
@@ -61,8 +63,8 @@ fn sections(stats: &Counted) -> Vec<(String, Vec<String>)> {
     sections
 }
 
-fn row(name: &'static str, value: impl Into<String>) -> (&'static str, String) {
-    (name, value.into())
+fn row(name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> (Cow<'static, str>, String) {
+    (name.into(), value.into())
 }
 
 fn database(stats: &Counted) -> Rows {
@@ -132,15 +134,11 @@ fn cache(stats: &Counted) -> Rows {
         0 => "no reads yet".to_owned(),
         all => format!("{} of {} found", percent(hits as f64 / all as f64), count(all)),
     };
-    let mut rows = vec![
-        row("holds", format!("{} of {}", bytes(cache.bytes), bytes(cache.capacity_bytes))),
-        row("internal nodes", share(cache.internal_hits, cache.internal_reads)),
-        row("leaves", share(cache.leaf_hits, cache.leaf_reads)),
-    ];
-    if cache.node_capacity_bytes > 0 {
-        let part = format!("{} of {} of that", bytes(cache.node_bytes), bytes(cache.node_capacity_bytes));
-        rows.push(row("nodes of append tables", part));
-        rows.push(row("found of these", share(cache.node_hits, cache.node_misses)));
+    let mut rows = vec![row("holds", format!("{} of {}", bytes(cache.bytes), bytes(cache.capacity_bytes)))];
+    for part in cache.structures.iter().filter(|part| part.capacity_bytes > 0) {
+        let held = format!("{} of {} of that", bytes(part.bytes), bytes(part.capacity_bytes));
+        rows.push(row(format!("nodes of {} tables", part.structure), held));
+        rows.extend(part.lookups.iter().map(|of| row(format!("found of the {}", of.nodes), share(of.hits, of.reads))));
     }
     if cache.document_capacity_bytes > 0 {
         let part = format!("{} of {} of that", bytes(cache.document_bytes), bytes(cache.document_capacity_bytes));

@@ -3,6 +3,7 @@
 //!
 //! For tests of the workspace alone.
 
+pub mod sorted;
 pub mod steps;
 
 use std::collections::BTreeMap;

@@ -28,6 +28,8 @@ use index::{Seq, TableId};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 
+use crate::words::verifies::VERIFIES;
+
 pub(crate) use ring::{Hit, Ring};
 
 const STRIPES: usize = 256;
@@ -156,6 +158,7 @@ impl Recent {
 
     /// Holds the stripes of `places`, which rise.
     pub(crate) fn hold(&self, places: &[Place]) -> Stripes<'_> {
+        assert!(!VERIFIES || places.is_sorted(), "stripes are held in one order, or two commits wait for each other");
         let mut guards: SmallVec<[(usize, MutexGuard<'_, Noted>); 4]> = SmallVec::new();
         for place in places {
             let stripe = place.stripe();

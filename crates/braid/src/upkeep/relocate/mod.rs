@@ -16,7 +16,7 @@
 //!    flushed, flush-end logged, view installed.
 //!
 //! Invariants:
-//! - All of a stretch happens under [`Engine::maintenance`]. So the structure has every version that is written again,
+//! - All of a stretch happens under the lock of upkeep. So the structure has every version that is written again,
 //!   and a newer one can only come behind.
 //! - No queue has a version that is written again, or readers would find the old place there.
 //! - A document is dropped in the same flush-end that brings its copy, so a crash leaves exactly one of the two.
@@ -42,6 +42,7 @@ use crate::{
     engine::{
         Engine,
         cleaning::{Plan, Position},
+        upkeep::Upkeep,
     },
     error::{Error, Result},
     tables::catalog::TableCore,
@@ -61,15 +62,15 @@ pub(crate) struct Moved {
     pub(crate) damaged: u64,
 }
 
-/// Moves the documents of the stretch that begins at `from`. Returns where the next one begins, if there is one. The
-/// caller holds [`Engine::maintenance`].
+/// Moves the documents of the stretch that begins at `from`. Returns where the next one begins, if there is one.
 ///
 /// # Errors
 /// - [`Error::DiskFull`] when there is no room for the documents to move; then nothing was moved.
 /// - Errors that end all writing.
 /// - Errors of reading.
 pub(crate) fn stretch(
-    engine: &Engine, table: &TableCore, from: &Position, plan: &Plan, done: &mut Moved, times: &mut CompactionTimes,
+    engine: &Engine, held: &mut Upkeep, table: &TableCore, from: &Position, plan: &Plan, done: &mut Moved,
+    times: &mut CompactionTimes,
 ) -> Result<Option<Position>> {
     let mut watch = Watch::start();
     let horizon = engine.horizon(table);
@@ -89,7 +90,7 @@ pub(crate) fn stretch(
     moves.versions.retain(|version| version.fate != Fate::Stays);
     let damaged = (before - moves.versions.len()) as u64;
     if !moves.versions.is_empty() {
-        place(engine, table, &moves, &moved, copies, &horizon, times, &mut watch)?;
+        place(engine, held, table, &moves, &moved, copies, &horizon, times, &mut watch)?;
     }
     done.documents += moved.len() as u64;
     done.bytes += moved.iter().map(DocPointer::stored_bytes).sum::<u64>();
@@ -108,10 +109,10 @@ fn refused(engine: &Engine, error: Error) -> Error {
 /// Makes the structure refer to the new places.
 #[expect(clippy::too_many_arguments, reason = "what one stretch has come to, and what it is measured by")]
 fn place(
-    engine: &Engine, table: &TableCore, moves: &Moves, moved: &[DocPointer], copies: Appender<'_>,
+    engine: &Engine, held: &mut Upkeep, table: &TableCore, moves: &Moves, moved: &[DocPointer], copies: Appender<'_>,
     horizon: &index::Horizon, times: &mut CompactionTimes, watch: &mut Watch,
 ) -> Result<()> {
-    round::forget_applied(engine, table);
+    round::forget_applied(engine, held, table);
     engine.flush_log()?;
     watch.lap(&mut times.flush);
     let applied = table.tree.apply(moves, horizon, &|_| {});
@@ -121,7 +122,7 @@ fn place(
         applied.files.extend(copies.files());
     }
     let step = Step::rewritten(table, &applied, Documents::Moved(moved));
-    let flushed = install::flush(engine, std::iter::once(&applied)).and_then(|()| step.log(engine));
+    let flushed = install::flush(engine, std::iter::once(&applied)).and_then(|()| step.log(engine, held));
     if let Err(error) = flushed {
         let error = engine.write_error(error);
         if matches!(error, Error::DiskFull { .. }) {
@@ -133,7 +134,7 @@ fn place(
         return Err(error);
     }
     copies.finish()?;
-    step.show(|| {
+    step.show(held, || {
         let state = table.state.load();
         table.replace_state(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view));
     })?;

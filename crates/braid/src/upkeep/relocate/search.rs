@@ -127,11 +127,11 @@ mod tests {
     /// Moves everything; returns the counts of each stretch.
     fn move_all(table: &Table, plan: &Plan) -> Vec<Moved> {
         let engine = table.engine();
-        let _still = engine.maintenance.lock();
+        let held = &mut engine.upkeep.lock();
         let (mut from, mut stretches) = (Some(Position::default()), Vec::new());
         while let Some(position) = from {
             let (mut moved, mut times) = (Moved::default(), CompactionTimes::default());
-            from = stretch(engine, &table.core, &position, plan, &mut moved, &mut times).expect("moves");
+            from = stretch(engine, held, &table.core, &position, plan, &mut moved, &mut times).expect("moves");
             stretches.push(moved);
             assert!(stretches.len() < 10_000, "it gets on");
         }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_key_with_many_versions_moves_a_few_at_a_time() {
-        for structure in Structure::ALL {
+        for &structure in Structure::ALL {
             let options = Options::new().background(false).segment_bytes(256 << 10);
             let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
             let table = db.table("t", structure).expect("a table");
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn what_was_moved_is_found_while_its_queue_is_applied_in_part() {
-        for structure in Structure::ALL {
+        for &structure in Structure::ALL {
             let options = Options::new().background(false).segment_bytes(64 << 10).bcnt(7);
             let disk = SimDisk::new(1);
             let open = || options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
@@ -184,13 +184,13 @@ mod tests {
             (0..24).for_each(|number| table.put([number], [number; 10_000]).expect("put"));
             let engine = table.engine();
             let round = || {
-                let _still = engine.maintenance.lock();
+                let held = &mut engine.upkeep.lock();
                 let choices = if table.core.state.load().frozen.is_some() {
                     choice::left_over(engine)
                 } else {
                     choice::fullest(engine, |_| true)
                 };
-                round::run(engine, &choices).expect("applies");
+                round::run(engine, held, &choices).expect("applies");
             };
             let holds = |db: &Database, table: &Table| {
                 db.drop_caches();
@@ -204,7 +204,7 @@ mod tests {
                 round();
                 move_all(&table, &plan(&table, 1 << 20));
                 let segments = table.core.documents.stats().segments;
-                checkpoint::write(engine).expect("a checkpoint");
+                checkpoint::write(engine, &mut engine.upkeep.lock()).expect("a checkpoint");
                 assert!(table.core.documents.stats().segments < segments, "some are released");
                 assert!(table.core.state.load().frozen.is_some(), "some of the queue is left");
                 holds(&db, &table);

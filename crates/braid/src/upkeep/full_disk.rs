@@ -1,0 +1,167 @@
+//! Relief on a full disk: the measures that give space back, and the order in which they are tried.
+//!
+//! | [`Measure`] | gives back | needs |
+//! |---|---|---|
+//! | `ReleaseDead` | segments that are dead as a whole | a checkpoint |
+//! | `SweepHidden` | keys that range deletes hide, or that have expired | room for a stretch, of half the reserve |
+//! | `EmptyNodes` | node segments with few live bytes | room for [`EMPTIED_BYTES`], of all the reserve |
+//! | `EmptyDocuments` | the document segment with the fewest live bytes | room for these, lent from the reserve |
+//!
+//! Whoever finds the disk full takes the measures of its list one after the other, until one has given space back:
+//! a round ([`OF_ROUND`]); a sweep, and a commit with documents ([`OF_OTHERS`]).
+//!
+//! Left to others: the shares of the reserve ([`space::Class`]); the slices of a round ([`crate::apply::round`]); which
+//! commits are refused ([`crate::engine::pressure`]); the log kept for readers ([`crate::engine::retention`]).
+
+use std::{cmp::Reverse, sync::Arc};
+
+use index::{Fragment, Seq};
+
+use crate::{
+    engine::{
+        Engine,
+        sweeps::{PIECES_MAX, Relief, Sweep},
+        upkeep::Upkeep,
+    },
+    error::{Error, Result},
+    tables::usage,
+    upkeep::{checkpoint, clean, rewrite, sweep, sweep::unless_damaged},
+};
+
+/// A way to give space back.
+#[derive(Clone, Copy)]
+enum Measure {
+    ReleaseDead,
+    SweepHidden,
+    EmptyNodes,
+    EmptyDocuments,
+}
+
+const OF_ROUND: [Measure; 4] =
+    [Measure::ReleaseDead, Measure::SweepHidden, Measure::EmptyNodes, Measure::EmptyDocuments];
+/// Without `SweepHidden`: a sweep would only meet itself.
+const OF_OTHERS: [Measure; 3] = [Measure::ReleaseDead, Measure::EmptyNodes, Measure::EmptyDocuments];
+
+/// Live bytes of node segments that are emptied together: far less than the room that is reserved for that.
+const EMPTIED_BYTES: u64 = 128 << 10;
+
+/// The outcome of a round, where space that was given back lets another round follow.
+pub(crate) fn of_round(engine: &Engine, held: &mut Upkeep, outcome: Result<()>) -> Result<()> {
+    match outcome {
+        Err(Error::DiskFull { .. }) if relieve(engine, held, &OF_ROUND)? => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// The outcome of a sweep: whether there is more to sweep.
+pub(crate) fn of_sweep(engine: &Engine, held: &mut Upkeep, outcome: Result<bool>) -> Result<bool> {
+    match outcome {
+        Err(Error::DiskFull { .. }) if relieve(engine, held, &OF_OTHERS)? => Ok(true),
+        outcome => outcome,
+    }
+}
+
+/// Relief for a commit that found no room for its documents.
+pub(crate) fn of_commit(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+    relieve(engine, held, &OF_OTHERS).map(drop)
+}
+
+fn relieve(engine: &Engine, held: &mut Upkeep, measures: &[Measure]) -> Result<bool> {
+    for measure in measures {
+        let has_given = match measure {
+            Measure::ReleaseDead => release_dead(engine, held),
+            Measure::SweepHidden => sweep_hidden(engine, held),
+            Measure::EmptyNodes => empty_nodes(engine, held),
+            Measure::EmptyDocuments => clean::empty_one(engine, held),
+        };
+        if has_given? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Writes a checkpoint that releases dead segments, if there are any. Returns whether some were released.
+fn release_dead(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
+    if usage::dead_bytes(&engine.catalog) == 0 {
+        return Ok(false);
+    }
+    let before = usage::segment_bytes(&engine.catalog);
+    checkpoint::write(engine, held)?;
+    Ok(usage::segment_bytes(&engine.catalog) < before)
+}
+
+/// Sweeps a stretch of keys that range deletes hide from all readers, or of leaves in which enough has expired. Returns
+/// whether there was any.
+///
+/// Range deletes are taken once each, though older operations on their keys cannot be applied yet, because those may
+/// wait for this space.
+fn sweep_hidden(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
+    if held.relief.left.is_empty() {
+        gather(&mut held.relief, engine)?;
+    }
+    while let Some(sweep) = held.relief.left.pop_front() {
+        match unless_damaged(&sweep.table, sweep::stretch(engine, held, &sweep)) {
+            Ok(None) => {}
+            Ok(Some(next)) => {
+                held.relief.left.extend(next.map(|low| Sweep { low, ..sweep }));
+                return Ok(true);
+            }
+            // Others may need less.
+            Err(Error::DiskFull { .. }) if held.relief.again.contains(&sweep) => {}
+            Err(Error::DiskFull { .. }) => held.relief.again.push_back(sweep),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+/// Gathers the sweeps that would give space back now.
+fn gather(relief: &mut Relief, engine: &Engine) -> Result<()> {
+    let (before, mut through) = (relief.through, Seq::MAX);
+    for table in engine.catalog.live().into_iter().filter(|table| !table.is_damaged()) {
+        let horizon = engine.horizon(&table);
+        let seen_by_all = horizon.visible.min(horizon.oldest().unwrap_or(Seq::MAX));
+        through = through.min(seen_by_all);
+        let is_due = |fragment: &&Arc<Fragment>| fragment.newest() > before && fragment.newest() <= seen_by_all;
+        let fragments = horizon.tombstones.fragments().iter().filter(is_due);
+        let hidden = fragments.map(|fragment| (fragment.low.clone(), fragment.high.clone()));
+        let due = unless_damaged(&table, table.tree.due(horizon.now, PIECES_MAX).map_err(Error::from))?;
+        let due = due.into_iter().flatten().map(|keys| (keys.low, keys.high));
+        let of_table = hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high, only: None });
+        relief.left.extend(of_table);
+    }
+    relief.left.append(&mut relief.again);
+    relief.through = through;
+    Ok(())
+}
+
+/// Empties node segments with few live bytes, all of one table, the one with the most garbage first. Leaves on the way
+/// to the live ones are written anew too.
+///
+/// Returns whether there were such segments, room to empty them, and bytes to gain.
+fn empty_nodes(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
+    let before = in_use(engine);
+    let mut tables = engine.catalog.live();
+    tables.retain(|table| table.tree.garbage_bytes() > 0 && table.is_read_as_it_is());
+    tables.retain(|table| !table.is_damaged() && table.check_not_loading().is_ok());
+    tables.sort_by_key(|table| Reverse(table.tree.garbage_bytes()));
+    for table in tables {
+        let mut bytes = EMPTIED_BYTES;
+        loop {
+            match unless_damaged(&table, rewrite::empty(engine, held, &table, bytes)) {
+                // One segment may have fewer live bytes.
+                Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
+                Err(Error::DiskFull { .. }) | Ok(None | Some(false)) => break,
+                Ok(Some(true)) => return Ok(in_use(engine) + EMPTIED_BYTES / 2 <= before),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Bytes of segments of all tables that no checkpoint could release now.
+fn in_use(engine: &Engine) -> u64 {
+    usage::segment_bytes(&engine.catalog) - usage::dead_bytes(&engine.catalog)
+}

@@ -1,0 +1,137 @@
+//! Kinds of structures: what holds for each structure of a kind ([`Facts`]), and what a database has once for all
+//! tables of the kind ([`Kind`]).
+
+use std::sync::Arc;
+
+use cache::Part;
+use doclog::DocLog;
+use space::{FileStore, PagedFile, Reserve};
+
+use crate::{Index, ReadAhead, Result, TableId};
+
+/// What holds for each structure of a kind. A registry of kinds is a list of these.
+#[derive(Clone, Copy)]
+pub struct Facts {
+    /// Its name for users.
+    pub name: &'static str,
+    /// Its number in records and backups. Never given to another kind.
+    pub code: u8,
+    /// Longest key, in bytes.
+    pub key_bytes_max: usize,
+    /// Longest value that the structure stores itself, in bytes. Longer values are documents.
+    pub inline_bytes_max: usize,
+    /// Whether the number of pages of a leaf is chosen.
+    pub has_leaf_sizes: bool,
+    /// Whether applying operations always makes files longer.
+    pub only_appends: bool,
+    /// Whether older states can be retained ([`Index::history`]).
+    pub has_history: bool,
+    /// Makes the parts that all structures of the kind share. None where a file is missing that they would all be in.
+    pub start: fn(&Home<'_>) -> Option<Arc<dyn Kind>>,
+    /// The root record in a redo, for [`Kind::open`].
+    ///
+    /// # Errors
+    /// When the redo is malformed, or of another table or kind.
+    pub root_of_redo: fn(&[u8], TableId) -> Result<Vec<u8>>,
+}
+
+/// The parts of a database that structures are built on.
+pub struct Home<'a> {
+    /// The files.
+    pub store: &'a FileStore,
+    /// The file of pages that tables share. None where a damaged database has lost it.
+    pub pages: Option<&'a Arc<PagedFile>>,
+    /// Room on the disk for work that gives space back.
+    pub reserve: Arc<Reserve>,
+    /// The memory in which scans and batches read ahead.
+    pub read_ahead: Arc<ReadAhead>,
+    /// Most bytes of all caches together.
+    pub cache_bytes: u64,
+    /// Most bytes that a cache can be lent.
+    pub loans_bytes: u64,
+    /// Most bytes of a segment.
+    pub segment_bytes: u64,
+    /// Larger at each opening of the database.
+    pub epoch: u32,
+    /// Requests that a batch of lookups keeps in flight.
+    pub lookups_in_flight: usize,
+    /// The longest gap, in pages, that is read together with the pages on both sides of it.
+    pub gap_pages: usize,
+    /// Whether leaves may become longer than their table asks for.
+    pub has_longer_leaves: bool,
+}
+
+/// What all structures of a kind share in one database.
+pub trait Kind: Send + Sync {
+    /// An empty structure. Its leaves have `leaf_pages` pages, if it has leaves of a chosen size. Values too large for
+    /// the structure go to `documents`.
+    ///
+    /// # Errors
+    /// When files of the table cannot be listed.
+    fn create(&self, table: TableId, leaf_pages: u32, documents: &Arc<DocLog>) -> Result<Box<dyn Index>>;
+
+    /// The structure that a root record describes ([`Index::root`]).
+    ///
+    /// # Errors
+    /// When the record is malformed, or files of the table cannot be listed.
+    fn open(&self, table: TableId, root: &[u8], documents: &Arc<DocLog>) -> Result<Box<dyn Index>>;
+
+    /// The cache of nodes, if there is one.
+    fn cache(&self) -> Option<&dyn Part> {
+        None
+    }
+
+    /// Bytes of cache that would hold all nodes, of which `node_bytes` are in files of the structures' own.
+    fn cached_bytes(&self, _node_bytes: u64) -> u64 {
+        0
+    }
+
+    /// Room on the disk to be reserved for work that gives space back, where `node_bytes` of nodes are in files of the
+    /// structures' own.
+    fn room_bytes(&self, _node_bytes: u64) -> u64 {
+        0
+    }
+
+    /// Nodes that were looked for since the database was opened, by what they are.
+    fn lookups(&self) -> Vec<Lookups> {
+        Vec::new()
+    }
+
+    /// Tables whose structures can be found through files of their own, when no record names them.
+    ///
+    /// # Errors
+    /// When files cannot be listed.
+    fn tables_left(&self) -> Result<Vec<TableId>> {
+        Ok(Vec::new())
+    }
+
+    /// The newest root of such a table that passes its checks.
+    ///
+    /// # Errors
+    /// When files cannot be listed or opened.
+    fn newest_root(&self, _table: TableId) -> Result<Option<FoundRoot>> {
+        Ok(None)
+    }
+}
+
+/// How many nodes were looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lookups {
+    /// What they are.
+    pub nodes: &'static str,
+    /// Found in memory.
+    pub hits: u64,
+    /// Read from storage.
+    pub reads: u64,
+    /// Bytes of these reads, if they are counted.
+    pub read_bytes: Option<u64>,
+}
+
+/// A root record that was found although nothing referred to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundRoot {
+    /// The record.
+    pub root: Vec<u8>,
+    /// The place where it was found.
+    pub place: String,
+}
