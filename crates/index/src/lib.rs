@@ -105,7 +105,8 @@ pub trait Index: Send + Sync {
     /// choice, leaves have `leaf_pages` pages from here on.
     ///
     /// The result is like that of [`Index::apply`] for a part of a batch of which everything up to `through` is in:
-    /// written, to be flushed, and to be published or discarded. None where the part has nothing to rewrite.
+    /// written, to be flushed, and to be published or discarded. None where the structure has nothing
+    /// from the beginning of the part on.
     ///
     /// # Errors
     /// When storage fails or is full, or the stretch is damaged. The current view is then unharmed.
@@ -226,7 +227,8 @@ impl Part<'_> {
 pub struct Compacted {
     /// To be published or discarded.
     pub applied: Applied,
-    /// Where the next stretch begins; none at the end of the structure.
+    /// Where the next stretch begins, be it behind the part; none at the end of the structure. The caller may forget
+    /// what hides keys up to here.
     pub next: Option<Vec<u8>>,
     /// Leaves that were rewritten.
     pub leaves: u64,

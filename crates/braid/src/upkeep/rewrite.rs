@@ -53,11 +53,10 @@ pub(crate) fn rewrite(
         }
     };
     let Some(compacted) = compacted else {
-        table.change_tombstones(|tombstones| clear(tombstones, part.until));
+        table.change_tombstones(|tombstones| clear(tombstones, None));
         return Ok(Rewritten::default());
     };
-    let end = compacted.next.as_deref().or(part.until);
-    finish(engine, held, table, &compacted.applied, |tombstones| clear(tombstones, end))?;
+    finish(engine, held, table, &compacted.applied, |tombstones| clear(tombstones, compacted.next.as_deref()))?;
     Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
 }
 

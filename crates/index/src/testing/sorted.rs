@@ -244,8 +244,8 @@ impl Index for Sorted {
         let base = self.current();
         let (rules, mut dropped) = (Rules { horizon, through }, Vec::new());
         let (mut changes, mut bytes, mut next) = (Changes::new(), 0, None);
-        for (key, versions) in base.keys.iter().filter(|(key, _)| &***key >= part.from && part.has(key)) {
-            if bytes >= part.bytes {
+        for (key, versions) in base.keys.iter().filter(|(key, _)| &***key >= part.from) {
+            if bytes >= part.bytes || !part.has(key) {
                 next = Some(key.to_vec());
                 break;
             }
@@ -253,7 +253,7 @@ impl Index for Sorted {
             bytes += key.len() + size_of::<Version>() * versions.len();
             changes.push(change);
         }
-        if changes.is_empty() {
+        if changes.is_empty() && next.is_none() {
             return Ok(None);
         }
         let applied = self.pend(&changes, base.floor, dropped);
