@@ -65,12 +65,12 @@ bench: toolchain
 ## crash: simulated crashes of the log, of its slots, and of the database (SEEDS: how many of each)
 crash: toolchain
 	BRAID_SEEDS=0..$(SEEDS) $(CARGO) test --locked -p braid-wal --lib --test crash -- every_crash --nocapture
-	BRAID_CRASH_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test crash -- --nocapture
+	BRAID_CRASH_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --features braid/verify --test crash -- --nocapture
 	BRAID_IN_ORDER_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test in_order -- --nocapture
 
 ## property: random operations, power cuts and kills against a map (CASES: how many)
 property: toolchain
-	BRAID_PROPERTY_SEEDS=$(CASES) $(CARGO) test --locked -p braid --test property -- --nocapture
+	BRAID_PROPERTY_SEEDS=$(CASES) $(CARGO) test --locked -p braid --features braid/verify --test property -- --nocapture
 
 ## histories: concurrent transactions, searched for isolation anomalies (SEEDS: how many)
 histories: toolchain

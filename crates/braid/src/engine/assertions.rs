@@ -70,6 +70,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "verify"), ignore = "takes the feature `verify`")]
     #[should_panic(expected = "stripes are held in one order")]
     fn stripes_that_are_held_in_another_order() {
         let recent = Recent::default();
@@ -80,6 +81,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "verify"), ignore = "takes the feature `verify`")]
     #[should_panic(expected = "a structure loses no commit")]
     fn a_structure_that_has_less_than_before() {
         let (database, table) = open();
@@ -89,6 +91,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "verify"), ignore = "takes the feature `verify`")]
     #[should_panic(expected = "what is active is newer than what is frozen")]
     fn queues_that_are_older_than_frozen_ones() {
         let (_database, table) = open();

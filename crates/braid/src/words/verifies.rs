@@ -1,5 +1,5 @@
 //! The switch of thorough assertions.
 
-/// Whether assertions are on that take time in proportion to what they look at: the feature `verify`. The tests have it
-/// on.
+/// Whether assertions are on that take time in proportion to what they look at: the feature `verify`, which
+/// `make crash` and `make property` switch on.
 pub(crate) const VERIFIES: bool = cfg!(feature = "verify");
