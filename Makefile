@@ -65,6 +65,7 @@ bench: toolchain
 ## crash: simulated crashes of the log, of its slots, and of the database (SEEDS: how many of each)
 crash: toolchain
 	BRAID_SEEDS=0..$(SEEDS) $(CARGO) test --locked -p braid-wal --lib --test crash -- every_crash --nocapture
+	$(CARGO) test --locked -p braid --features braid/verify --lib assertions::
 	BRAID_CRASH_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --features braid/verify --test crash -- --nocapture
 	BRAID_IN_ORDER_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test in_order -- --nocapture
 

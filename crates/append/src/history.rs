@@ -14,12 +14,12 @@ use doclog::{DocImage, Retained, SegmentId};
 use index::{Again, Applied, Described, History, Result, Seq, TableId, View};
 
 use crate::apply::Done;
-use crate::format::record::{Commit, Header, Redo, Root, record_error};
+use crate::format::record::{Commit, Header, Redo, Root};
 use crate::trie::Trie;
 use crate::version::Version;
 
 fn decode(root: &[u8], table: TableId) -> Result<Root> {
-    Root::decode(root, table).map_err(|damage| record_error("root record", table, damage))
+    Root::decode(root, table).map_err(|damage| damage.in_record("root record", table))
 }
 
 /// The segments with live nodes of a version.

@@ -17,7 +17,7 @@ use space::FileStore;
 use crate::format::Damage;
 use crate::format::Link;
 use crate::format::node::Node;
-use crate::format::record::{Commit, HEADER_BYTES, Header, Redo, Root, record_error};
+use crate::format::record::{Commit, HEADER_BYTES, Header, Redo, Root};
 use crate::ordered::{Groups, Span, Walk, walk};
 use crate::shared::{Shared, corrupt};
 use crate::version::Version;
@@ -33,7 +33,7 @@ pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
 /// # Errors
 /// [`Error::Corrupt`] when `redo` is not one of this table.
 pub(crate) fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
-    let redo = Redo::decode(redo, table).map_err(|damage| record_error("redo", table, damage))?;
+    let redo = Redo::decode(redo, table).map_err(|damage| damage.in_record("redo", table))?;
     Ok(Root { commit: redo.commit, nodes: DocImage::default() }.encode())
 }
 

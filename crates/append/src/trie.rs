@@ -13,7 +13,7 @@ use space::{Class, Extent};
 
 use crate::apply::{Apply, Done};
 use crate::empty;
-use crate::format::record::{Commit, Header, Redo, Root, record_error};
+use crate::format::record::{Commit, Header, Redo, Root};
 use crate::load::TrieLoad;
 use crate::salvage;
 use crate::shared::Shared;
@@ -68,7 +68,7 @@ impl Trie {
     /// [`Error::Corrupt`] when `root` is not the root record of this table; or when files of node segments cannot be
     /// listed.
     pub fn open(shared: Arc<Shared>, table: TableId, documents: Arc<DocLog>, root: &[u8]) -> Result<Self> {
-        let root = Root::decode(root, table).map_err(|damage| record_error("root record", table, damage))?;
+        let root = Root::decode(root, table).map_err(|damage| damage.in_record("root record", table))?;
         Self::with(shared, documents, root)
     }
 
@@ -226,7 +226,7 @@ impl Index for Trie {
     }
 
     fn replay(&self, redo: &[u8]) -> Result<()> {
-        let redo = Redo::decode(redo, self.table).map_err(|damage| record_error("redo", self.table, damage))?;
+        let redo = Redo::decode(redo, self.table).map_err(|damage| damage.in_record("redo", self.table))?;
         self.count(&redo)?;
         redo.documents.iter().try_for_each(|retained: &Retained| self.documents.retain_in(retained))?;
         let mut state = self.state.lock();

@@ -337,25 +337,14 @@ fn walk(path: &std::path::Path) -> Vec<std::path::PathBuf> {
     files
 }
 
-on_every_structure!(
+on_every_kind!(
     a_table_is_an_ordered_map,
+    large_values_come_back_whole,
+    space_of_dropped_tables_and_dead_documents_returns,
+    a_range_sees_one_moment_while_everything_changes,
+    readers_and_writers_do_not_disturb_each_other,
+    lazy_commits_are_visible_at_once_and_flushed_in_time,
+    segments_are_made_ahead_while_lazy_commits_are_always_due,
+    a_read_only_database_reads_and_refuses_to_write;
     limits_are_named_and_nothing_is_written,
-    large_values_come_back_whole,
-    space_of_dropped_tables_and_dead_documents_returns,
-    a_range_sees_one_moment_while_everything_changes,
-    readers_and_writers_do_not_disturb_each_other,
-    lazy_commits_are_visible_at_once_and_flushed_in_time,
-    segments_are_made_ahead_while_lazy_commits_are_always_due,
-    a_read_only_database_reads_and_refuses_to_write,
-);
-
-on_the_simplest_structure!(
-    a_table_is_an_ordered_map,
-    large_values_come_back_whole,
-    space_of_dropped_tables_and_dead_documents_returns,
-    a_range_sees_one_moment_while_everything_changes,
-    readers_and_writers_do_not_disturb_each_other,
-    lazy_commits_are_visible_at_once_and_flushed_in_time,
-    segments_are_made_ahead_while_lazy_commits_are_always_due,
-    a_read_only_database_reads_and_refuses_to_write,
 );

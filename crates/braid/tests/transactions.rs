@@ -484,7 +484,7 @@ fn a_transaction_over_two_tables_with_documents_survives_a_reopen_whole(structur
     assert_eq!(other.get("k").expect("get").as_deref(), Some(&b"short"[..]));
 }
 
-on_every_structure!(
+on_every_kind!(
     a_transaction_sees_its_own_writes_and_nobody_else_does,
     a_transaction_reads_one_moment_over_rounds,
     a_refused_commit_leaves_no_documents,
@@ -506,30 +506,5 @@ on_every_structure!(
     run_tries_again_until_it_commits,
     conditional_writes_say_what_they_found,
     limits_are_clear_errors_and_change_nothing,
-    a_transaction_over_two_tables_with_documents_survives_a_reopen_whole,
-);
-
-on_the_simplest_structure!(
-    a_transaction_sees_its_own_writes_and_nobody_else_does,
-    a_transaction_reads_one_moment_over_rounds,
-    a_refused_commit_leaves_no_documents,
-    dropping_it_rolls_back,
-    savepoints_take_back_what_came_after_them,
-    of_two_that_write_the_same_key_the_first_to_commit_wins,
-    a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key,
-    new_keys_are_no_conflict,
-    a_key_that_came_and_went_is_in_the_way,
-    neighbours_are_not_in_the_way,
-    write_skew_is_found_where_it_was_asked_for,
-    phantoms_are_found_from_both_ends_in_memory_and_after_rounds,
-    a_range_that_was_walked_to_its_end_counts_to_its_end,
-    a_load_is_in_the_way_of_whoever_found_the_table_empty,
-    a_locked_key_waits_for_its_holder,
-    a_lock_says_what_happened_to_its_key_and_may_be_waited_for_without_end,
-    counters_under_locks_lose_nothing_and_never_conflict,
-    who_would_wait_for_each_other_are_told,
-    run_tries_again_until_it_commits,
-    conditional_writes_say_what_they_found,
-    limits_are_clear_errors_and_change_nothing,
-    a_transaction_over_two_tables_with_documents_survives_a_reopen_whole,
+    a_transaction_over_two_tables_with_documents_survives_a_reopen_whole;
 );

@@ -23,8 +23,12 @@ pub const FACTS: Facts = Facts {
 };
 
 fn start(home: &Home<'_>) -> Option<Arc<dyn Kind>> {
-    let shared = Shared::new(Arc::clone(home.pages?), home.cache_bytes, home.epoch)
-        .with_gap(home.gap_pages)
+    let shared = Shared::new(Arc::clone(home.pages?), home.cache_bytes, home.epoch);
+    let shared = match home.gap_pages {
+        Some(pages) => shared.with_gap(pages),
+        None => shared,
+    };
+    let shared = shared
         .with_lookups_in_flight(home.lookups_in_flight)
         .with_longer_leaves(home.has_longer_leaves)
         .with_loans_of(home.loans_bytes)

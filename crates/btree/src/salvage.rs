@@ -18,7 +18,7 @@ use psync::Buffer;
 use space::PAGE;
 
 use crate::descend::{Child, Witness, descend};
-use crate::format::root::{Redo, record_error};
+use crate::format::root::Redo;
 use crate::format::{Damage, Pointer};
 use crate::leaf::{Hidden, Visible};
 use crate::version::Version;
@@ -33,7 +33,7 @@ pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
 /// # Errors
 /// [`Error::Corrupt`] when `redo` is not one of this table.
 pub(crate) fn root_of_redo(redo: &[u8], table: TableId) -> Result<Vec<u8>> {
-    let redo = Redo::decode(redo, table).map_err(|damage| record_error("redo", table, damage))?;
+    let redo = Redo::decode(redo, table).map_err(|damage| damage.in_record("redo", table))?;
     Ok(redo.root.encode(table))
 }
 

@@ -13,7 +13,7 @@ use space::{Extent, PageId};
 use crate::apply::compact::compact;
 use crate::apply::{Apply, Done};
 use crate::format::LEAF_PAGES_MAX;
-use crate::format::root::{Redo, Root, record_error};
+use crate::format::root::{Redo, Root};
 use crate::load::TreeLoad;
 use crate::shared::Shared;
 use crate::version::Version;
@@ -63,7 +63,7 @@ impl BTree {
     /// # Errors
     /// [`index::Error::Corrupt`] when `root` is not the root record of this table.
     pub fn open(shared: Arc<Shared>, table: TableId, root: &[u8]) -> Result<Self> {
-        let root = Root::decode(root, table).map_err(|damage| record_error("root record", table, damage))?;
+        let root = Root::decode(root, table).map_err(|damage| damage.in_record("root record", table))?;
         Ok(Self::with(shared, table, root))
     }
 
@@ -134,7 +134,7 @@ impl Index for BTree {
     }
 
     fn replay(&self, redo: &[u8]) -> Result<()> {
-        let redo = Redo::decode(redo, self.table).map_err(|damage| record_error("redo", self.table, damage))?;
+        let redo = Redo::decode(redo, self.table).map_err(|damage| damage.in_record("redo", self.table))?;
         self.shared.pages().replay_allocate(&redo.allocated)?;
         self.shared.pages().replay_retire(&redo.retired)?;
         let version = Arc::new(Version::new(&self.shared, self.table, redo.root, Seq(0)));

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use crate::TableId;
+
 /// Result of an index operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -67,5 +69,12 @@ impl Damage {
     /// Damage at `offset` of the decoded bytes.
     pub fn new(offset: usize, what: &'static str, expected: impl Display, found: impl Display) -> Self {
         Self { offset, what, expected: expected.to_string(), found: found.to_string() }
+    }
+
+    /// The error of a damaged record of a table; `record` names the record.
+    #[must_use]
+    pub fn in_record(self, record: &str, table: TableId) -> Error {
+        let Self { offset, what, expected, found } = self;
+        Error::Corrupt { file: format!("{record} of table {}", table.0), offset: offset as u64, what, expected, found }
     }
 }

@@ -55,8 +55,9 @@ pub struct Home<'a> {
     pub epoch: u32,
     /// Requests that a batch of lookups keeps in flight.
     pub lookups_in_flight: usize,
-    /// The longest gap, in pages, that is read together with the pages on both sides of it.
-    pub gap_pages: usize,
+    /// The longest gap, in pages, that is read together with the pages on both sides of it. Without this, the
+    /// structure's own choice.
+    pub gap_pages: Option<usize>,
     /// Whether leaves may become longer than their table asks for.
     pub has_longer_leaves: bool,
 }

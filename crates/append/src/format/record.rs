@@ -40,7 +40,7 @@
 
 use doclog::{DocImage, DocLength, DocPointer, Retained, SegmentId};
 use index::due::{Due, UNITS_LIMIT};
-use index::{Error, Seq, TableId};
+use index::{Seq, TableId};
 
 use super::{Checked, Damage, KEY_BYTES_MAX};
 
@@ -297,17 +297,6 @@ fn fields(all: &[u8], rest: &mut &[u8], of: usize) -> Checked<Vec<u64>> {
     let (list, after) = list.split_at_checked(count).ok_or_else(|| short(rest))?;
     *rest = after;
     Ok(list.as_chunks::<8>().0.iter().map(|field| u64::from_le_bytes(*field)).collect())
-}
-
-/// The error of a damaged record of a table; `what` names the record.
-pub(crate) fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
-    Error::Corrupt {
-        file: format!("{what} of table {}", table.0),
-        offset: damage.offset as u64,
-        what: damage.what,
-        expected: damage.expected,
-        found: damage.found,
-    }
 }
 
 #[cfg(test)]

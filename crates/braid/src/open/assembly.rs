@@ -68,7 +68,7 @@ fn structures(
         segment_bytes: superblock.current().segment_bytes,
         epoch,
         lookups_in_flight: tuning.lookups_in_flight(),
-        gap_pages: tuning.gap_pages(),
+        gap_pages: Some(tuning.gap_pages()),
         has_longer_leaves: !tuning.sets_leaf_pages(),
     }))
 }

@@ -12,3 +12,11 @@ pub(crate) struct Footprint {
     pub(crate) live_document_bytes: u64,
     pub(crate) is_compressed: bool,
 }
+
+impl Footprint {
+    /// Bytes of nodes of the tables with a structure; none where no table has it.
+    pub(super) fn node_bytes_of(tables: &[Self], structure: Structure) -> Option<u64> {
+        let of_kind = tables.iter().filter(|table| table.structure == structure);
+        of_kind.map(|table| table.node_bytes).reduce(|one, other| one + other)
+    }
+}

@@ -55,7 +55,7 @@ impl DamagedKinds {
             segment_bytes: u64::MAX,
             epoch: 0,
             lookups_in_flight: store.psync().pio_max(),
-            gap_pages: 0,
+            gap_pages: None,
             has_longer_leaves: false,
         }))
     }

@@ -112,8 +112,7 @@ fn set(parts: &[&dyn Part], gets: &[u64], has: impl FnMut(&dyn Part) -> u64, set
 
 /// Bytes that all nodes of a kind would take in its cache; none where no table has the kind.
 fn wanted(structure: Structure, kind: &dyn Kind, tables: &[Footprint]) -> Option<u64> {
-    let of_kind = tables.iter().filter(|table| table.structure == structure);
-    of_kind.map(|table| table.node_bytes).reduce(|one, other| one + other).map(|bytes| kind.cached_bytes(bytes))
+    Footprint::node_bytes_of(tables, structure).map(|bytes| kind.cached_bytes(bytes))
 }
 
 /// The share of documents in a pool of so many bytes.

@@ -33,9 +33,7 @@ impl Room {
     /// Adapts the size to these tables.
     pub(super) fn adapt(&self, kinds: &Kinds, tables: &[Footprint]) {
         let of_kind = |(structure, kind): (_, &dyn index::Kind)| {
-            let of_kind = tables.iter().filter(|table| table.structure == structure);
-            let nodes = of_kind.map(|table| table.node_bytes).reduce(|one, other| one + other);
-            nodes.map_or(0, |bytes| kind.room_bytes(bytes))
+            Footprint::node_bytes_of(tables, structure).map_or(0, |bytes| kind.room_bytes(bytes))
         };
         let documents: u64 = tables.iter().map(|table| table.document_bytes).sum();
         self.node_bytes.store(kinds.iter().map(of_kind).sum(), Ordering::Relaxed);

@@ -101,8 +101,8 @@ impl History {
     }
 
     /// Adds a retained state, the newest.
-    pub(crate) fn add(&self, header: RetainedHeader, described: Described) {
-        self.states.lock().push(State::new(header, described));
+    pub(super) fn add(&self, state: Arc<State>) {
+        self.states.lock().push(state);
     }
 
     /// Gives up the oldest states if there are more than `most`.

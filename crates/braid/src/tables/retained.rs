@@ -28,10 +28,20 @@ pub(crate) fn pin(table: &TableCore) -> Result<()> {
     Ok(())
 }
 
+/// Adds a retained state, the newest of a table.
+pub(crate) fn add(table: &TableCore, header: RetainedHeader) -> Result<()> {
+    table.history.add(state_of(table, header)?);
+    Ok(())
+}
+
+fn state_of(table: &TableCore, header: RetainedHeader) -> Result<Arc<State>> {
+    let described = table.past()?.describe(&header.root)?;
+    Ok(State::new(header, described))
+}
+
 /// Restores the states that a checkpoint knows of a table that is being opened.
 pub(crate) fn restore(table: &TableCore, headers: &[RetainedHeader]) -> Result<()> {
-    let state = |header: &RetainedHeader| Ok(State::new(header.clone(), table.past()?.describe(&header.root)?));
-    let states = headers.iter().map(state).collect::<Result<_>>()?;
+    let states = headers.iter().map(|header| state_of(table, header.clone())).collect::<Result<_>>()?;
     *table.history.states.lock() = states;
     pin(table)
 }

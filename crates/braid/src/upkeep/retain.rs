@@ -10,7 +10,7 @@ use crate::{
     engine::{Engine, horizon::Hold, upkeep::Upkeep},
     error::{Error, Result},
     format::RetainedHeader,
-    tables::catalog::TableCore,
+    tables::{catalog::TableCore, retained},
 };
 
 /// Retains the state of each table that is due, before a checkpoint, and gives up surplus ones.
@@ -29,8 +29,7 @@ pub(crate) fn retain(engine: &Engine, held: &mut Upkeep) -> Result<()> {
                 }
                 Err(error) => return Err(error),
             };
-            let described = table.past()?.describe(&header.root)?;
-            table.history.add(header, described);
+            retained::add(&table, header)?;
         }
         // While a table goes back to one of its retained states, none is given up: a crash may come before the table
         // is there.

@@ -1,8 +1,11 @@
-//! Tests that hold for the structure that is for tests alone, too.
+//! Tests that hold for tables of every structure, that for tests alone included.
 
-/// Makes tests of functions that take a structure.
-macro_rules! on_the_simplest_structure {
-    ($($test:ident),* $(,)?) => {
+/// As `on_every_structure`, which the file that uses this has too. Tests behind the semicolon are for structures with
+/// files alone.
+macro_rules! on_every_kind {
+    ($($test:ident),* $(,)?; $($other:ident),* $(,)?) => {
+        on_every_structure!($($test,)* $($other,)*);
+
         mod sorted {
             $(#[test]
             fn $test() {

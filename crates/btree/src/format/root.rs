@@ -17,7 +17,7 @@
 //!
 //! The pointer has the layout of a leaf pointer, also where its child is a node.
 
-use index::{Error, TableId};
+use index::TableId;
 use space::{Extent, PageId};
 
 use super::{DUE_AT, Damage, LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u16_at, u32_at, u40, u48, u64_at};
@@ -199,17 +199,6 @@ fn check(record: &[u8], magic: u32, what: &'static str, table: TableId) -> Resul
         return Err(Damage::new(12, what, format!("table {}", table.0), owner));
     }
     Ok(())
-}
-
-/// The error of a damaged record of a table; `what` names the record.
-pub(crate) fn record_error(what: &str, table: TableId, damage: Damage) -> Error {
-    Error::Corrupt {
-        file: format!("{what} of table {}", table.0),
-        offset: damage.offset as u64,
-        what: damage.what,
-        expected: damage.expected,
-        found: damage.found,
-    }
 }
 
 #[cfg(test)]

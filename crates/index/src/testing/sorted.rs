@@ -16,9 +16,9 @@ use space::Extent;
 
 use crate::merge::{Rules, merge};
 use crate::{
-    Applied, Batch, Bounds, Compacted, Cursor, Direction, Error, Expiry, Facts, Found, Home, Horizon, Index, Kind,
-    LeafKeys, Load, Loaded, Moment, Operation, PairAt, PairRef, Pairs, Part, Payload, Ready, Rescue, Result, Seen, Seq,
-    Show, ShowVersions, Stats, Stored, TableId, Time, Update, View, Visit,
+    Applied, Batch, Bounds, Compacted, Cursor, Damage, Direction, Error, Expiry, Facts, Found, Home, Horizon, Index,
+    Kind, LeafKeys, Load, Loaded, Moment, Operation, PairAt, PairRef, Pairs, Part, Payload, Ready, Rescue, Result,
+    Seen, Seq, Show, ShowVersions, Stats, Stored, TableId, Time, Update, View, Visit,
 };
 
 /// The facts of the kind.
@@ -49,8 +49,7 @@ impl Kind for Arrays {
 }
 
 fn damage(record: &str, table: TableId, expected: &str, found: &str) -> Error {
-    let file = format!("{record} of table {}", table.0);
-    Error::Corrupt { file, offset: 0, what: "keys", expected: expected.to_owned(), found: found.to_owned() }
+    Damage::new(0, "keys", expected, found).in_record(record, table)
 }
 
 /// A version of a key, owned.
