@@ -17,7 +17,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ pub struct Reserve {
     wanted: AtomicU64,
     /// Known length of the file: an upper bound.
     held: AtomicU64,
+    /// Room was given, or there was too little to fill the file, and since then the file was not filled.
+    short: AtomicBool,
     loans: AtomicU64,
     file: Mutex<Option<File>>,
 }
@@ -61,6 +63,7 @@ impl Reserve {
             store: store.clone(),
             wanted: AtomicU64::new(0),
             held: AtomicU64::new(0),
+            short: AtomicBool::new(false),
             loans: AtomicU64::new(0),
             file: Mutex::default(),
         }
@@ -77,7 +80,12 @@ impl Reserve {
     /// When there is not enough room, some of the room is lent, or the file cannot be made or written.
     pub fn fill(&self) -> Result<()> {
         self.check_not_lent()?;
-        let wanted = self.wanted.load(Ordering::Relaxed);
+        let filled = self.fill_to(self.wanted.load(Ordering::Relaxed));
+        self.short.store(filled.is_err(), Ordering::Relaxed);
+        filled
+    }
+
+    fn fill_to(&self, wanted: u64) -> Result<()> {
         if self.held.load(Ordering::Relaxed) >= wanted {
             return Ok(());
         }
@@ -90,6 +98,7 @@ impl Reserve {
         };
         let mut held = file.len()?;
         if held < wanted {
+            file.check_room((PAGE as u64).min(wanted - held))?;
             match file.reserve(held..wanted) {
                 Ok(true) => held = wanted,
                 Ok(false) => {}
@@ -110,10 +119,17 @@ impl Reserve {
         Ok(())
     }
 
-    /// Whether some of the room is lent. An operation that takes room and can wait must not take the lent room.
+    /// Whether some of the room is lent.
     #[must_use]
     pub fn is_lent(&self) -> bool {
         self.loans.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether some of the room is lent, given, or was not to be had. Then free room is for the operations that give
+    /// space back, and whatever can wait must not take it.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.is_lent() || self.short.load(Ordering::Relaxed)
     }
 
     fn check_not_lent(&self) -> Result<()> {
@@ -160,6 +176,7 @@ impl Reserve {
         let mut open = self.file.lock();
         let Some(file) = self.open(&mut open)? else { return Ok(false) };
         let Some(left) = left(file.len()?) else { return Ok(false) };
+        self.short.fetch_or(left < self.wanted.load(Ordering::Relaxed), Ordering::Relaxed);
         file.set_len(left)?;
         self.held.store(left, Ordering::Relaxed);
         Ok(true)
@@ -207,10 +224,12 @@ mod tests {
         assert!(reserve.lend(500_001, 0).expect("all or nothing").is_none());
         assert!(reserve.lend(100_000, 400_001).expect("the rest is kept").is_none());
         let loan = reserve.lend(100_000, 400_000).expect("cuts").expect("there is as much");
+        assert!(reserve.is_lent() && reserve.is_short());
         assert_eq!(held(&disk), Some(400_000));
         assert!(reserve.fill().expect_err("nobody takes it back while it is used").is_disk_full());
         assert_eq!(held(&disk), Some(400_000));
         drop(loan);
+        assert!(!reserve.is_lent() && reserve.is_short(), "the loan has not come back yet");
         disk.set_capacity(Some(600_000));
         assert!(reserve.fill().expect_err("there is no room").is_disk_full());
         let kept = held(&disk).expect("it is there");
@@ -222,8 +241,10 @@ mod tests {
         reserve.want(1_000_000);
         assert!(reserve.give(4).expect("cuts"));
         assert!(!reserve.give(4).expect("nothing is left"));
+        assert!(reserve.is_short());
         disk.set_capacity(None);
         reserve.fill().expect("there is room again");
+        assert!(!reserve.is_short());
         assert_eq!(held(&disk), Some(1_000_000));
 
         reserve.want(500_000);

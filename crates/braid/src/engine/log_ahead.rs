@@ -4,7 +4,8 @@
 //! 1. [`flush_in_time`] sleeps until the earliest deadline of a lazy commit ([`crate::engine::keeper`]), and flushes
 //!    through the last waiting commit.
 //! 2. [`prepare_ahead`] checks at regular intervals whether the log has its spare segments. There is no check while
-//!    reserve room is lent to an operation that gives space back on a full disk.
+//!    an operation that gives space back on a full disk uses room of the reserve, because a segment would take that
+//!    room. An append that needs a segment gets one all the same, from the log's own reserve.
 //!
 //! Invariant: the two have a thread each. Making a segment takes longer than a lazy commit may wait, and lazy commits
 //! may come so close together that a flush is always due.
@@ -38,14 +39,16 @@ fn flush(engine: &Engine, end: Lsn) -> bool {
 /// Prepares the next log segments, until the keeper is stopped or a failure ends all writing.
 pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
     while engine.keeper.pause(PREPARE_PACE) && engine.health.check().is_ok() {
-        if !engine.structures.is_room_lent() {
-            prepare(engine);
-        }
+        prepare(engine);
     }
 }
 
-/// Prepares the next log segments. The log goes on without them, unless the log failed.
+/// Prepares the next log segments, unless they would take room of the reserve. The log goes on without them, unless the
+/// log failed.
 pub(crate) fn prepare(engine: &Engine) {
+    if engine.structures.is_room_short() {
+        return;
+    }
     match engine.wal.prepare() {
         Ok(()) => {}
         Err(failed @ wal::Error::Failed(_)) => engine.fail(engine.log_error(failed).cause()),
@@ -132,6 +135,28 @@ mod tests {
             assert_eq!(disk.faults_left(), 0, "the segment was to be longer");
             assert_eq!(table.engine().health.check().is_err(), fails);
             assert_eq!(matches!(put(), Err(crate::error::Error::Failed { .. })), fails);
+        }
+    }
+
+    #[test]
+    fn a_log_takes_no_room_ahead_that_the_reserve_lacks() {
+        for is_short in [false, true] {
+            let disk = SimDisk::new(1);
+            let options = Options::new().background(false).segment_bytes(1 << 20);
+            let database = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+            let table = database.table("t", Structure::Append).expect("a table");
+            let put = || (0..=255).for_each(|key| table.put([key], [1; 1000]).expect("there is room"));
+            let engine = table.engine();
+            put();
+            database.drain().expect("applies");
+            if is_short {
+                drop(engine.structures.lend_room(64 << 10).expect("cuts").expect("there is as much"));
+            }
+            assert_eq!(engine.structures.is_room_short(), is_short);
+            (0..2).for_each(|_| put());
+            disk.fail_operation(Fault::Growth, 0, ENOSPC);
+            prepare(engine);
+            assert_eq!(disk.faults_left(), usize::from(is_short));
         }
     }
 

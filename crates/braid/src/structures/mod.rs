@@ -84,10 +84,15 @@ impl Structures {
     }
 
     /// Lends so many bytes of the reserve to a relocation of documents that lets their segment be released. None unless
-    /// the reserve holds these bytes and half of the nodes' share besides, because the nodes that refer to the
-    /// documents take space from that half.
+    /// the reserve holds these bytes and a part of the nodes' share besides, because the nodes that refer to the
+    /// documents take space from that part.
     pub(crate) fn lend_room(&self, bytes: u64) -> Result<Option<Loan>> {
         self.room.lend(bytes)
+    }
+
+    /// Whether free room belongs to the reserve, and to the operations that give space back with its help.
+    pub(crate) fn is_room_short(&self) -> bool {
+        self.room.is_short()
     }
 
     /// Whether a part of the reserve is lent.

@@ -16,6 +16,11 @@ const DOCUMENT_PART: u64 = 8;
 /// The reserve for documents grows in steps of a segment divided by this number, so few commits have to enlarge it.
 const STEPS: u64 = 64;
 
+/// A loan leaves this part (as a divisor) of the nodes' share, for the nodes that lead to moved documents. With half of
+/// it, nodes of deletes could take so much that no segment of documents was emptied any more, however little lived
+/// there.
+const NODES_LEFT_PART: u64 = 4;
+
 pub(super) struct Room {
     reserve: Arc<Reserve>,
     /// The nodes' share of the reserve.
@@ -60,7 +65,11 @@ impl Room {
     }
 
     pub(super) fn lend(&self, bytes: u64) -> Result<Option<Loan>> {
-        Ok(self.reserve.lend(bytes, self.node_bytes.load(Ordering::Relaxed) / 2)?)
+        Ok(self.reserve.lend(bytes, self.node_bytes.load(Ordering::Relaxed) / NODES_LEFT_PART)?)
+    }
+
+    pub(super) fn is_short(&self) -> bool {
+        self.reserve.is_short()
     }
 
     pub(super) fn is_lent(&self) -> bool {

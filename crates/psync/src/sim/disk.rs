@@ -257,14 +257,13 @@ impl Disk {
         self.volatile.files.values().map(|node| node.lock().room() as u64).sum()
     }
 
+    /// Bytes that can be added.
+    pub(super) fn room(&self) -> u64 {
+        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used_bytes()))
+    }
+
     fn check_room(&self, growth: usize) -> io::Result<()> {
-        let Some(capacity) = self.capacity else {
-            return Ok(());
-        };
-        if growth > 0 && self.used_bytes().saturating_add(growth as u64) > capacity {
-            return Err(errno(libc::ENOSPC));
-        }
-        Ok(())
+        if growth > 0 && growth as u64 > self.room() { Err(errno(libc::ENOSPC)) } else { Ok(()) }
     }
 
     pub(super) fn read(&mut self, life: u64, node: &SharedNode, offset: u64, into: &mut [u8]) -> io::Result<usize> {

@@ -38,6 +38,12 @@ impl Handle {
         self.disk.lock().reserve(self.life, &self.node, range)
     }
 
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        let disk = self.disk.lock();
+        disk.alive(self.life)?;
+        Ok(disk.room())
+    }
+
     pub(crate) fn punch(&self, range: &Range<u64>) -> io::Result<()> {
         self.check_writable()?;
         self.disk.lock().punch(self.life, &self.node, range)
