@@ -108,7 +108,12 @@ impl Trie {
     fn make(&self, room: Room, make: impl Fn() -> Result<Done>) -> Result<Done> {
         let reserve = self.shared.reserve();
         match reserve.fill() {
-            Err(error) if error.is_disk_full() && !error.is_flush_failure() && room != Room::None => {}
+            Err(full) if full.is_disk_full() && !full.is_flush_failure() && room != Room::None => {
+                let may_fit = reserve.has_room_beside()? || reserve.give(room as u64)?;
+                if !may_fit {
+                    return Err(Error::Space(full));
+                }
+            }
             filled => filled?,
         }
         loop {

@@ -148,6 +148,18 @@ impl Reserve {
         Ok(())
     }
 
+    /// Whether the disk has any room beside the file.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn has_room_beside(&self) -> Result<bool> {
+        let Some(file) = self.open(&mut self.file.lock())? else { return Ok(true) };
+        match file.check_room(PAGE as u64) {
+            Err(error) if error.is_disk_full() => Ok(false),
+            checked => Ok(checked.map(|()| true)?),
+        }
+    }
+
     /// Gives held room to the disk, until the wanted length less so many quarters of it is left. Whether there was any.
     ///
     /// # Errors
