@@ -9,7 +9,7 @@ use index::{
     Seq, TableId, Time, Update, View, class_of,
 };
 use parking_lot::Mutex;
-use space::{Class, Extent};
+use space::{Class, Extent, PAGE};
 
 use crate::apply::{Apply, Done};
 use crate::empty;
@@ -109,7 +109,7 @@ impl Trie {
         let reserve = self.shared.reserve();
         match reserve.fill() {
             Err(full) if full.is_disk_full() && !full.is_flush_failure() && room != Room::None => {
-                let may_fit = reserve.has_room_beside()? || reserve.give(room as u64)?;
+                let may_fit = reserve.has_room_beside(PAGE as u64)? || reserve.give(room as u64)?;
                 if !may_fit {
                     return Err(Error::Space(full));
                 }

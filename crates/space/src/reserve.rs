@@ -125,11 +125,16 @@ impl Reserve {
         self.loans.load(Ordering::Acquire) > 0
     }
 
-    /// Whether some of the room is lent, given, or was not to be had. Then free room is for the operations that give
-    /// space back, and whatever can wait must not take it.
-    #[must_use]
-    pub fn is_short(&self) -> bool {
-        self.is_lent() || self.short.load(Ordering::Relaxed)
+    /// Whether some of the room is lent, or was given or not to be had and the disk has not plenty of room since. Then
+    /// free room is for the operations that give space back, and whatever can wait must not take it.
+    ///
+    /// # Errors
+    /// When the system cannot tell.
+    pub fn is_short(&self) -> Result<bool> {
+        if self.is_lent() || !self.short.load(Ordering::Relaxed) {
+            return Ok(self.is_lent());
+        }
+        Ok(!self.has_room_beside(2 * self.wanted.load(Ordering::Relaxed))?)
     }
 
     fn check_not_lent(&self) -> Result<()> {
@@ -148,13 +153,13 @@ impl Reserve {
         Ok(())
     }
 
-    /// Whether the disk has any room beside the file.
+    /// Whether the disk has so many bytes of room beside the file.
     ///
     /// # Errors
     /// When the system cannot tell.
-    pub fn has_room_beside(&self) -> Result<bool> {
+    pub fn has_room_beside(&self, bytes: u64) -> Result<bool> {
         let Some(file) = self.open(&mut self.file.lock())? else { return Ok(true) };
-        match file.check_room(PAGE as u64) {
+        match file.check_room(bytes) {
             Err(error) if error.is_disk_full() => Ok(false),
             checked => Ok(checked.map(|()| true)?),
         }
@@ -236,12 +241,13 @@ mod tests {
         assert!(reserve.lend(500_001, 0).expect("all or nothing").is_none());
         assert!(reserve.lend(100_000, 400_001).expect("the rest is kept").is_none());
         let loan = reserve.lend(100_000, 400_000).expect("cuts").expect("there is as much");
-        assert!(reserve.is_lent() && reserve.is_short());
+        assert!(reserve.is_lent() && reserve.is_short().expect("can tell"));
+        disk.set_capacity(Some(400_000));
         assert_eq!(held(&disk), Some(400_000));
         assert!(reserve.fill().expect_err("nobody takes it back while it is used").is_disk_full());
         assert_eq!(held(&disk), Some(400_000));
         drop(loan);
-        assert!(!reserve.is_lent() && reserve.is_short(), "the loan has not come back yet");
+        assert!(!reserve.is_lent() && reserve.is_short().expect("can tell"), "the loan has not come back yet");
         disk.set_capacity(Some(600_000));
         assert!(reserve.fill().expect_err("there is no room").is_disk_full());
         let kept = held(&disk).expect("it is there");
@@ -253,10 +259,16 @@ mod tests {
         reserve.want(1_000_000);
         assert!(reserve.give(4).expect("cuts"));
         assert!(!reserve.give(4).expect("nothing is left"));
-        assert!(reserve.is_short());
-        disk.set_capacity(None);
+        let is_short_on = |capacity| {
+            disk.set_capacity(Some(capacity));
+            reserve.is_short().expect("can tell")
+        };
+        assert!(!is_short_on(2_000_000), "there is plenty");
+        assert!(is_short_on(1_999_999), "there is just enough");
+        assert!(!reserve.has_room_beside(2_000_000).expect("can tell"));
         reserve.fill().expect("there is room again");
-        assert!(!reserve.is_short());
+        assert!(!is_short_on(1_000_000));
+        disk.set_capacity(None);
         assert_eq!(held(&disk), Some(1_000_000));
 
         reserve.want(500_000);

@@ -46,8 +46,10 @@ pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
 /// Prepares the next log segments, unless they would take room of the reserve. The log goes on without them, unless the
 /// log failed.
 pub(crate) fn prepare(engine: &Engine) {
-    if engine.structures.is_room_short() {
-        return;
+    match engine.structures.is_room_short() {
+        Ok(false) => {}
+        Ok(true) => return,
+        Err(error) => return tracing::warn!(%error, "no spare log segment"),
     }
     match engine.wal.prepare() {
         Ok(()) => {}
@@ -152,11 +154,15 @@ mod tests {
             if is_short {
                 drop(engine.structures.lend_room(64 << 10).expect("cuts").expect("there is as much"));
             }
-            assert_eq!(engine.structures.is_room_short(), is_short);
             (0..2).for_each(|_| put());
+            disk.set_capacity(is_short.then_some(12 << 20));
             disk.fail_operation(Fault::Growth, 0, ENOSPC);
             prepare(engine);
             assert_eq!(disk.faults_left(), usize::from(is_short));
+            // With plenty of room, the log has its share again.
+            disk.set_capacity(None);
+            prepare(engine);
+            assert_eq!(disk.faults_left(), 0);
         }
     }
 

@@ -91,7 +91,7 @@ impl Structures {
     }
 
     /// Whether free room belongs to the reserve, and to the operations that give space back with its help.
-    pub(crate) fn is_room_short(&self) -> bool {
+    pub(crate) fn is_room_short(&self) -> Result<bool> {
         self.room.is_short()
     }
 
