@@ -9,7 +9,7 @@ use index::{
     Seq, TableId, Time, Update, View, class_of,
 };
 use parking_lot::Mutex;
-use space::{Class, Extent, PAGE};
+use space::{Class, Extent};
 
 use crate::apply::{Apply, Done};
 use crate::empty;
@@ -108,12 +108,7 @@ impl Trie {
     fn make(&self, room: Room, make: impl Fn() -> Result<Done>) -> Result<Done> {
         let reserve = self.shared.reserve();
         match reserve.fill() {
-            Err(full) if full.is_disk_full() && !full.is_flush_failure() && room != Room::None => {
-                let may_fit = reserve.has_room_beside(PAGE as u64)? || reserve.give(room as u64)?;
-                if !may_fit {
-                    return Err(Error::Space(full));
-                }
-            }
+            Err(error) if error.is_disk_full() && !error.is_flush_failure() && room != Room::None => {}
             filled => filled?,
         }
         loop {

@@ -132,22 +132,19 @@ impl File {
         outcome.map_err(|source| Error::path("reserve room for", &self.0.path, source))
     }
 
-    /// Whether the file system has room for so many bytes more, as far as it can tell: a quota, or another process, may
-    /// leave less.
+    /// Bytes that are free in the file system, perhaps not for this process; none where the system does not tell.
     ///
-    /// On a full disk this is far cheaper than a write that fails: ext4, for one, commits its journal several times
-    /// before it gives up.
-    ///
-    /// # Errors
-    /// When there is no room, as a write would say, or when the system cannot tell.
-    pub fn check_room(&self, bytes: u64) -> Result<()> {
-        let room = match &self.0.handle {
-            Handle::System(file) => retry_interrupted(|| room(file)),
-            Handle::Simulated(handle) => handle.room(),
-        };
-        let enough =
-            room.and_then(|room| if room < bytes { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) });
-        enough.map_err(|source| Error::path("find room for", &self.0.path, source))
+    /// Where something found no room, and this has not grown since, another try is in vain. That matters, because on
+    /// ext4 a write that fails for want of room takes several commits of the journal.
+    pub fn free_bytes(&self) -> Option<u64> {
+        match &self.0.handle {
+            Handle::System(file) => {
+                let facts = rustix::fs::fstatvfs(file).ok()?;
+                // A `tmpfs` without a size counts no blocks.
+                (facts.f_blocks > 0).then(|| facts.f_bfree.saturating_mul(facts.f_frsize))
+            }
+            Handle::Simulated(handle) => handle.free_bytes(),
+        }
     }
 
     /// Gives the disk space of a range of whole blocks inside the file back; the range reads as zero from then on. A
@@ -170,12 +167,6 @@ impl File {
     pub fn counters(&self) -> &Arc<Counters> {
         &self.0.counters
     }
-}
-
-/// Bytes that the file system of a file has left for this process.
-fn room(file: &fs::File) -> io::Result<u64> {
-    let facts = rustix::fs::fstatvfs(file)?;
-    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
 /// Reserves disk space, or gives disk space back; `false` where the file system cannot.

@@ -328,13 +328,12 @@ fn what_is_punched_is_room_that_a_write_can_lack() {
     let (disk, psync, file) = prepared(1);
     write(&psync, &file, 0, &[1; 8 * BLOCK]).expect("write");
     let used = file.len().expect("a length");
-    file.check_room(u64::MAX).expect("no bound yet");
+    assert_eq!(file.free_bytes(), None);
     disk.set_capacity(Some(used));
-    assert!(file.check_room(1).expect_err("no room").is_disk_full());
+    assert_eq!(file.free_bytes(), Some(0));
     assert!(file.punch(0..4 * BLOCK as u64).expect("punched"));
     assert_eq!((file.len().expect("a length"), disk.used_bytes()), (used, used - 4 * BLOCK as u64));
-    file.check_room(4 * BLOCK as u64).expect("there is room now");
-    assert!(file.check_room(4 * BLOCK as u64 + 1).expect_err("not for so much").is_disk_full());
+    assert_eq!(file.free_bytes(), Some(4 * BLOCK as u64));
     write(&psync, &file, used, &[2; 2 * BLOCK]).expect("there is room now");
     assert!(write(&psync, &file, BLOCK as u64, &[3; 3 * BLOCK]).expect_err("three blocks").is_disk_full());
     assert!(file.reserve(0..3 * BLOCK as u64).expect_err("three blocks").is_disk_full());

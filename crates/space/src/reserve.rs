@@ -12,12 +12,13 @@
 //!    tries again.
 //! 4. An operation that gives space back in several steps borrows the room for them ([`Reserve::lend`]). Nothing is
 //!    filled until the loan ends, so a caller that fills the reserve before it makes the database larger does not take
-//!    that room. The log and the data file do not ask: they take a segment or a little growth.
+//!    that room. The log and the data file do not ask: they take a segment or a little growth. Only who works ahead
+//!    does ([`Reserve::can_spare`]).
 //! 5. Surplus room goes back to the disk from time to time ([`Reserve::trim`]).
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicU64, Ordering},
 };
 
 use parking_lot::Mutex;
@@ -35,10 +36,17 @@ pub struct Reserve {
     wanted: AtomicU64,
     /// Known length of the file: an upper bound.
     held: AtomicU64,
-    /// Room was given, or there was too little to fill the file, and since then the file was not filled.
-    short: AtomicBool,
     loans: AtomicU64,
     file: Mutex<Option<File>>,
+    refused: Mutex<Option<Refused>>,
+}
+
+/// How the file could last not be filled.
+#[derive(Debug)]
+struct Refused {
+    error: psync::Error,
+    /// Bytes that were free in the file system afterwards.
+    free_bytes: u64,
 }
 
 /// Room that was lent, until this is dropped.
@@ -63,9 +71,9 @@ impl Reserve {
             store: store.clone(),
             wanted: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            short: AtomicBool::new(false),
             loans: AtomicU64::new(0),
             file: Mutex::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -80,12 +88,7 @@ impl Reserve {
     /// When there is not enough room, some of the room is lent, or the file cannot be made or written.
     pub fn fill(&self) -> Result<()> {
         self.check_not_lent()?;
-        let filled = self.fill_to(self.wanted.load(Ordering::Relaxed));
-        self.short.store(filled.is_err(), Ordering::Relaxed);
-        filled
-    }
-
-    fn fill_to(&self, wanted: u64) -> Result<()> {
+        let wanted = self.wanted.load(Ordering::Relaxed);
         if self.held.load(Ordering::Relaxed) >= wanted {
             return Ok(());
         }
@@ -98,7 +101,7 @@ impl Reserve {
         };
         let mut held = file.len()?;
         if held < wanted {
-            file.check_room((PAGE as u64).min(wanted - held))?;
+            self.check_not_in_vain(&file)?;
             match file.reserve(held..wanted) {
                 Ok(true) => held = wanted,
                 Ok(false) => {}
@@ -112,7 +115,11 @@ impl Reserve {
             match self.store.psync().run_all(vec![Request::write(&file, held, Buffer::zeroed(bytes), 0)]) {
                 Ok(_) => held += bytes as u64,
                 Err(error) if error.is_disk_full() && piece > PAGE => piece /= 2,
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    *self.refused.lock() =
+                        file.free_bytes().map(|free_bytes| Refused { error: error.clone(), free_bytes });
+                    return Err(error.into());
+                }
             }
         }
         self.held.store(held, Ordering::Relaxed);
@@ -125,16 +132,31 @@ impl Reserve {
         self.loans.load(Ordering::Acquire) > 0
     }
 
-    /// Whether some of the room is lent, or was given or not to be had and the disk has not plenty of room since. Then
-    /// free room is for the operations that give space back, and whatever can wait must not take it.
-    ///
-    /// # Errors
-    /// When the system cannot tell.
-    pub fn is_short(&self) -> Result<bool> {
-        if self.is_lent() || !self.short.load(Ordering::Relaxed) {
-            return Ok(self.is_lent());
+    /// Whether others, who can wait, may take `bytes` of free room. They may where the reserve has all that it should
+    /// have. Where the disk has plenty of room, the file is filled for that.
+    #[must_use]
+    pub fn can_spare(&self, bytes: u64) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if self.is_lent() || self.held.load(Ordering::Relaxed) >= wanted {
+            return !self.is_lent();
         }
-        Ok(!self.has_room_beside(2 * self.wanted.load(Ordering::Relaxed))?)
+        let open = self.open(&mut self.file.lock());
+        match open {
+            // It was never filled.
+            Ok(None) => true,
+            Ok(Some(file)) => file.free_bytes().is_none_or(|free| free >= wanted + bytes) && self.fill().is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// Fails as the last try did, if there is no page of room more than then.
+    fn check_not_in_vain(&self, file: &File) -> Result<()> {
+        let refused = self.refused.lock();
+        let last = refused.as_ref().filter(|last| last.error.is_disk_full());
+        match (last, file.free_bytes()) {
+            (Some(last), Some(free)) if free < last.free_bytes + PAGE as u64 => Err(last.error.clone().into()),
+            _ => Ok(()),
+        }
     }
 
     fn check_not_lent(&self) -> Result<()> {
@@ -151,18 +173,6 @@ impl Reserve {
             self.cut(|held| Some(wanted).filter(|wanted| held / 2 > *wanted))?;
         }
         Ok(())
-    }
-
-    /// Whether the disk has so many bytes of room beside the file.
-    ///
-    /// # Errors
-    /// When the system cannot tell.
-    pub fn has_room_beside(&self, bytes: u64) -> Result<bool> {
-        let Some(file) = self.open(&mut self.file.lock())? else { return Ok(true) };
-        match file.check_room(bytes) {
-            Err(error) if error.is_disk_full() => Ok(false),
-            checked => Ok(checked.map(|()| true)?),
-        }
     }
 
     /// Gives held room to the disk, until the wanted length less so many quarters of it is left. Whether there was any.
@@ -193,7 +203,6 @@ impl Reserve {
         let mut open = self.file.lock();
         let Some(file) = self.open(&mut open)? else { return Ok(false) };
         let Some(left) = left(file.len()?) else { return Ok(false) };
-        self.short.fetch_or(left < self.wanted.load(Ordering::Relaxed), Ordering::Relaxed);
         file.set_len(left)?;
         self.held.store(left, Ordering::Relaxed);
         Ok(true)
@@ -212,7 +221,7 @@ impl Reserve {
 mod tests {
     use std::path::Path;
 
-    use psync::sim::SimDisk;
+    use psync::sim::{Fault, SimDisk};
 
     use super::*;
 
@@ -241,17 +250,23 @@ mod tests {
         assert!(reserve.lend(500_001, 0).expect("all or nothing").is_none());
         assert!(reserve.lend(100_000, 400_001).expect("the rest is kept").is_none());
         let loan = reserve.lend(100_000, 400_000).expect("cuts").expect("there is as much");
-        assert!(reserve.is_lent() && reserve.is_short().expect("can tell"));
+        assert!(reserve.is_lent() && !reserve.can_spare(1));
         disk.set_capacity(Some(400_000));
         assert_eq!(held(&disk), Some(400_000));
         assert!(reserve.fill().expect_err("nobody takes it back while it is used").is_disk_full());
         assert_eq!(held(&disk), Some(400_000));
         drop(loan);
-        assert!(!reserve.is_lent() && reserve.is_short().expect("can tell"), "the loan has not come back yet");
+        assert!(!reserve.is_lent() && !reserve.can_spare(1), "the loan has not come back yet");
         disk.set_capacity(Some(600_000));
         assert!(reserve.fill().expect_err("there is no room").is_disk_full());
         let kept = held(&disk).expect("it is there");
         assert!((592_000..=600_000).contains(&kept), "{kept}");
+        disk.fail_operation(Fault::Growth, 0, 5);
+        assert!(reserve.fill().expect_err("there is as much room as before").is_disk_full());
+        assert_eq!(disk.faults_left(), 1, "nothing was tried");
+        disk.set_capacity(Some(600_000 + PAGE as u64));
+        assert!(reserve.fill().expect_err("there is a page more").is_disk_full());
+        assert_eq!((disk.faults_left(), held(&disk)), (0, Some(kept + PAGE)));
 
         // Another instance finds the file.
         disk.kill();
@@ -259,17 +274,13 @@ mod tests {
         reserve.want(1_000_000);
         assert!(reserve.give(4).expect("cuts"));
         assert!(!reserve.give(4).expect("nothing is left"));
-        let is_short_on = |capacity| {
-            disk.set_capacity(Some(capacity));
-            reserve.is_short().expect("can tell")
-        };
-        assert!(!is_short_on(2_000_000), "there is plenty");
-        assert!(is_short_on(1_999_999), "there is just enough");
-        assert!(!reserve.has_room_beside(2_000_000).expect("can tell"));
-        reserve.fill().expect("there is room again");
-        assert!(!is_short_on(1_000_000));
-        disk.set_capacity(None);
+        disk.set_capacity(Some(1_499_999));
+        assert!(!reserve.can_spare(500_000));
+        assert_eq!(held(&disk), Some(0));
+        disk.set_capacity(Some(1_500_000));
+        assert!(reserve.can_spare(500_000), "there is plenty");
         assert_eq!(held(&disk), Some(1_000_000));
+        assert!(reserve.can_spare(1_000_000), "it has all that it should have");
 
         reserve.want(500_000);
         reserve.trim().expect("there is not so much of it");

@@ -28,8 +28,8 @@ pub struct Stats {
     pub retired_pages: u64,
     /// Pages in use that no log record names yet.
     pub ahead_pages: u64,
-    /// Target size of the reserve: free pages that only [`crate::Class::Reclaim`] and [`crate::Class::Emptying`] may
-    /// use once the file cannot grow.
+    /// Target size of the reserve: free pages that [`crate::Class::Normal`] leaves alone, and of which
+    /// [`crate::Class::Urgent`] may use half.
     pub reserve_pages: u64,
     /// Number of runs of free pages, those of the reserve counted separately. A low number means little fragmentation.
     pub free_runs: u64,

@@ -60,7 +60,7 @@ use crate::stats::{Counters, add};
 use crate::{Claim, Error, Lsn, Result};
 
 /// Spares to hold ready: one to grow into, and the reserve.
-const SPARES: usize = Claim::Put.leaves() + 1;
+pub(crate) const SPARES: usize = Claim::Put.leaves() + 1;
 
 /// Most spares that are kept, however much was trimmed at once.
 const SPARES_MAX: u64 = 64;

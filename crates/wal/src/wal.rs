@@ -30,7 +30,7 @@ use crate::position::Reserved;
 use crate::record::NewRecord;
 use crate::replay::{Recovered, recover};
 use crate::scan::Scanner;
-use crate::segment::{DIRECTORY, Live, Pool};
+use crate::segment::{DIRECTORY, Live, Pool, SPARES};
 use crate::settle::settle;
 use crate::show::Replayer;
 use crate::space::{Batch, Space};
@@ -302,6 +302,12 @@ impl Wal {
         let log = self.log()?;
         log.failure.check()?;
         log.pool.prepare(log.end(), Instant::now)
+    }
+
+    /// Most bytes of room that [`Self::prepare`] takes of the disk.
+    #[must_use]
+    pub fn prepared_bytes(&self) -> u64 {
+        SPARES as u64 * self.geometry.segment_bytes()
     }
 
     /// Makes `bytes` of room behind the end of the log, at most to the end of the segment; a part of the room belongs

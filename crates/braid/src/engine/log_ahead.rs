@@ -4,8 +4,8 @@
 //! 1. [`flush_in_time`] sleeps until the earliest deadline of a lazy commit ([`crate::engine::keeper`]), and flushes
 //!    through the last waiting commit.
 //! 2. [`prepare_ahead`] checks at regular intervals whether the log has its spare segments. There is no check while
-//!    an operation that gives space back on a full disk uses room of the reserve, because a segment would take that
-//!    room. An append that needs a segment gets one all the same, from the log's own reserve.
+//!    the reserve lacks room, because the disk is full then, and a segment would take the room of the operations that
+//!    give space back. An append that needs a segment still makes one, or takes a spare one.
 //!
 //! Invariant: the two have a thread each. Making a segment takes longer than a lazy commit may wait, and lazy commits
 //! may come so close together that a flush is always due.
@@ -43,13 +43,11 @@ pub(crate) fn prepare_ahead(engine: &Arc<Engine>) {
     }
 }
 
-/// Prepares the next log segments, unless they would take room of the reserve. The log goes on without them, unless the
-/// log failed.
+/// Prepares the next log segments, unless they would take room that the reserve lacks. The log goes on without them,
+/// unless the log failed.
 pub(crate) fn prepare(engine: &Engine) {
-    match engine.structures.is_room_short() {
-        Ok(false) => {}
-        Ok(true) => return,
-        Err(error) => return tracing::warn!(%error, "no spare log segment"),
+    if !engine.structures.can_spare(engine.wal.prepared_bytes()) {
+        return;
     }
     match engine.wal.prepare() {
         Ok(()) => {}
@@ -155,12 +153,14 @@ mod tests {
                 drop(engine.structures.lend_room(64 << 10).expect("cuts").expect("there is as much"));
             }
             (0..2).for_each(|_| put());
-            disk.set_capacity(is_short.then_some(12 << 20));
+            // The reserve has 4 MiB for nodes, and spare segments take 3.
+            let with = |room: u64| is_short.then_some(disk.used_bytes() + (room << 20));
+            disk.set_capacity(with(6));
             disk.fail_operation(Fault::Growth, 0, ENOSPC);
             prepare(engine);
             assert_eq!(disk.faults_left(), usize::from(is_short));
             // With plenty of room, the log has its share again.
-            disk.set_capacity(None);
+            disk.set_capacity(with(9));
             prepare(engine);
             assert_eq!(disk.faults_left(), 0);
         }

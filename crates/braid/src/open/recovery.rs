@@ -1,7 +1,7 @@
 //! Recovery: from a superblock and its checkpoint image to an engine.
 //!
-//! 1. The superblock names the newest checkpoint image, and gets a new epoch, which is durable before any other write.
-//! 2. The image gives tables, roots and the free list.
+//! 1. The superblock names the newest checkpoint image, which gives tables, roots and the free list.
+//! 2. The superblock gets a new epoch, which is durable before any other write.
 //! 3. The log is replayed from the position in the image, in log order. A flush-end moves a table to its new root and
 //!    says which keys have which commits there. An operation that its table lacks enters a queue, and leaves the queue
 //!    when a later flush-end covers it ([`crate::open::backlog`]). Nothing is replayed if the superblock says that the

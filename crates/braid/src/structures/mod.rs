@@ -90,9 +90,10 @@ impl Structures {
         self.room.lend(bytes)
     }
 
-    /// Whether free room belongs to the reserve, and to the operations that give space back with its help.
-    pub(crate) fn is_room_short(&self) -> Result<bool> {
-        self.room.is_short()
+    /// Whether others, who can wait, may take so many bytes of the disk's free room. Otherwise that is for the
+    /// operations that give space back.
+    pub(crate) fn can_spare(&self, bytes: u64) -> bool {
+        self.room.can_spare(bytes)
     }
 
     /// Whether a part of the reserve is lent.

@@ -68,8 +68,8 @@ impl Room {
         Ok(self.reserve.lend(bytes, self.node_bytes.load(Ordering::Relaxed) / NODES_LEFT_PART)?)
     }
 
-    pub(super) fn is_short(&self) -> Result<bool> {
-        Ok(self.reserve.is_short()?)
+    pub(super) fn can_spare(&self, bytes: u64) -> bool {
+        self.reserve.can_spare(bytes)
     }
 
     pub(super) fn is_lent(&self) -> bool {

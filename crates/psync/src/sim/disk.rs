@@ -257,13 +257,14 @@ impl Disk {
         self.volatile.files.values().map(|node| node.lock().room() as u64).sum()
     }
 
-    /// Bytes that can be added.
-    pub(super) fn room(&self) -> u64 {
-        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.used_bytes()))
+    /// Bytes that can be added; none without a capacity.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        self.capacity.map(|capacity| capacity.saturating_sub(self.used_bytes()))
     }
 
     fn check_room(&self, growth: usize) -> io::Result<()> {
-        if growth > 0 && growth as u64 > self.room() { Err(errno(libc::ENOSPC)) } else { Ok(()) }
+        let is_full = growth > 0 && self.free_bytes().is_some_and(|free| growth as u64 > free);
+        if is_full { Err(errno(libc::ENOSPC)) } else { Ok(()) }
     }
 
     pub(super) fn read(&mut self, life: u64, node: &SharedNode, offset: u64, into: &mut [u8]) -> io::Result<usize> {

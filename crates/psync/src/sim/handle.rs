@@ -38,10 +38,8 @@ impl Handle {
         self.disk.lock().reserve(self.life, &self.node, range)
     }
 
-    pub(crate) fn room(&self) -> io::Result<u64> {
-        let disk = self.disk.lock();
-        disk.alive(self.life)?;
-        Ok(disk.room())
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        self.disk.lock().free_bytes()
     }
 
     pub(crate) fn punch(&self, range: &Range<u64>) -> io::Result<()> {
