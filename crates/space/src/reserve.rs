@@ -12,8 +12,8 @@
 //!    tries again.
 //! 4. An operation that gives space back in several steps borrows the room for them ([`Reserve::lend`]). Nothing is
 //!    filled until the loan ends, so a caller that fills the reserve before it makes the database larger does not take
-//!    that room. The log and the data file do not ask: they take a segment or a little growth. Only who works ahead
-//!    does ([`Reserve::can_spare`]).
+//!    that room. The log and the data file do not ask: they take a segment or a little growth. Only what
+//!    makes log segments ahead asks ([`Reserve::can_spare`]).
 //! 5. Surplus room goes back to the disk from time to time ([`Reserve::trim`]).
 
 use std::sync::{
@@ -37,11 +37,17 @@ pub struct Reserve {
     /// Known length of the file: an upper bound.
     held: AtomicU64,
     loans: AtomicU64,
-    file: Mutex<Option<File>>,
-    refused: Mutex<Option<Refused>>,
+    state: Mutex<State>,
 }
 
-/// How the file could last not be filled.
+#[derive(Debug, Default)]
+struct State {
+    /// The file, once opened.
+    file: Option<File>,
+    refused: Option<Refused>,
+}
+
+/// How the file could last not be filled for want of room.
 #[derive(Debug)]
 struct Refused {
     error: psync::Error,
@@ -72,8 +78,7 @@ impl Reserve {
             wanted: AtomicU64::new(0),
             held: AtomicU64::new(0),
             loans: AtomicU64::new(0),
-            file: Mutex::default(),
-            refused: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
@@ -92,16 +97,16 @@ impl Reserve {
         if self.held.load(Ordering::Relaxed) >= wanted {
             return Ok(());
         }
-        let mut open = self.file.lock();
+        let State { file: open, refused } = &mut *self.state.lock();
         // Checked again because a lender registers its loan before it takes the lock.
         self.check_not_lent()?;
-        let file = match self.open(&mut open)? {
+        let file = match self.open(open)? {
             Some(file) => file,
             None => open.insert(self.store.create(StreamKind::Meta, Self::NAME, false)?).clone(),
         };
         let mut held = file.len()?;
         if held < wanted {
-            self.check_not_in_vain(&file)?;
+            check_not_in_vain(refused.as_ref(), &file)?;
             match file.reserve(held..wanted) {
                 Ok(true) => held = wanted,
                 Ok(false) => {}
@@ -116,8 +121,8 @@ impl Reserve {
                 Ok(_) => held += bytes as u64,
                 Err(error) if error.is_disk_full() && piece > PAGE => piece /= 2,
                 Err(error) => {
-                    *self.refused.lock() =
-                        file.free_bytes().map(|free_bytes| Refused { error: error.clone(), free_bytes });
+                    let free_bytes = file.free_bytes().filter(|_| error.is_disk_full());
+                    *refused = free_bytes.map(|free_bytes| Refused { error: error.clone(), free_bytes });
                     return Err(error.into());
                 }
             }
@@ -136,26 +141,19 @@ impl Reserve {
     /// have. Where the disk has plenty of room, the file is filled for that.
     #[must_use]
     pub fn can_spare(&self, bytes: u64) -> bool {
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        if self.is_lent() || self.held.load(Ordering::Relaxed) >= wanted {
-            return !self.is_lent();
+        if self.is_lent() {
+            return false;
         }
-        let open = self.open(&mut self.file.lock());
-        match open {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if self.held.load(Ordering::Relaxed) >= wanted {
+            return true;
+        }
+        let file = self.open(&mut self.state.lock().file);
+        match file {
             // It was never filled.
             Ok(None) => true,
             Ok(Some(file)) => file.free_bytes().is_none_or(|free| free >= wanted + bytes) && self.fill().is_ok(),
             Err(_) => false,
-        }
-    }
-
-    /// Fails as the last try did, if there is no page of room more than then.
-    fn check_not_in_vain(&self, file: &File) -> Result<()> {
-        let refused = self.refused.lock();
-        let last = refused.as_ref().filter(|last| last.error.is_disk_full());
-        match (last, file.free_bytes()) {
-            (Some(last), Some(free)) if free < last.free_bytes + PAGE as u64 => Err(last.error.clone().into()),
-            _ => Ok(()),
         }
     }
 
@@ -200,8 +198,8 @@ impl Reserve {
 
     /// Cuts the file to the length that `left` computes from the held length, if that is not `None`.
     fn cut(&self, left: impl FnOnce(u64) -> Option<u64>) -> Result<bool> {
-        let mut open = self.file.lock();
-        let Some(file) = self.open(&mut open)? else { return Ok(false) };
+        let mut state = self.state.lock();
+        let Some(file) = self.open(&mut state.file)? else { return Ok(false) };
         let Some(left) = left(file.len()?) else { return Ok(false) };
         file.set_len(left)?;
         self.held.store(left, Ordering::Relaxed);
@@ -214,6 +212,14 @@ impl Reserve {
             *open = Some(self.store.open_existing(StreamKind::Meta, Self::NAME, false)?);
         }
         Ok(open.clone())
+    }
+}
+
+/// Fails as the last try did, if there is no page of room more than then.
+fn check_not_in_vain(last: Option<&Refused>, file: &File) -> Result<()> {
+    match (last, file.free_bytes()) {
+        (Some(last), Some(free)) if free < last.free_bytes + PAGE as u64 => Err(last.error.clone().into()),
+        _ => Ok(()),
     }
 }
 
