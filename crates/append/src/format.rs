@@ -33,6 +33,7 @@ pub(crate) mod input;
 pub(crate) mod node;
 pub(crate) mod record;
 
+use codec::put_number;
 use doclog::DocPointer;
 pub(crate) use index::Damage;
 use index::due::Due;
@@ -70,15 +71,6 @@ pub(crate) const FILTER_BYTES_MAX: usize = 480;
 
 /// A decoded value, or the reason why the bytes do not check.
 pub(crate) type Checked<T> = Result<T, Damage>;
-
-/// Writes a number.
-pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push((number & 0x7f) as u8);
-}
 
 /// Writes bytes behind their number.
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -42,18 +42,11 @@ impl Entries {
     fn push(&mut self, key: &[u8], payload: Payload<'_>, expiry: Option<Expiry>) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
-        let (value, document) = (self.bytes.len(), payload_document(payload));
+        let (value, document) = (self.bytes.len(), payload.document());
         if let Payload::Inline(bytes) = payload {
             self.bytes.extend_from_slice(bytes);
         }
         self.entries.push(Entry { start, value, document, expiry });
-    }
-}
-
-const fn payload_document(payload: Payload<'_>) -> Option<DocPointer> {
-    match payload {
-        Payload::Document(document) => Some(document),
-        Payload::Inline(_) => None,
     }
 }
 

@@ -287,11 +287,5 @@ pub(crate) struct Home<'a> {
 
 /// The error for a document of the node segments that does not check.
 pub(crate) fn corrupt(nodes: &DocLog, pointer: &DocPointer, damage: Damage) -> Error {
-    Error::Corrupt {
-        file: nodes.path_of(pointer.segment).display().to_string(),
-        offset: pointer.offset + DocPointer::BEFORE_PAYLOAD + damage.offset as u64,
-        what: damage.what,
-        expected: damage.expected,
-        found: damage.found,
-    }
+    damage.at(nodes.path_of(pointer.segment).display(), pointer.offset + DocPointer::BEFORE_PAYLOAD)
 }

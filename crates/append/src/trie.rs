@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use doclog::{Content, DocImage, DocLog, Retained, SegmentId};
 use index::{
-    Again, Applied, Batch, Compacted, Error, History, Horizon, Index, LeafKeys, Load, Loaded, Part, Rescue, Result,
-    Seq, TableId, Time, Update, View, class_of,
+    Applied, Batch, Compacted, Error, History, Horizon, Index, LeafKeys, Load, Loaded, Part, Rescue, Result, Seq,
+    TableId, Time, Touches, Versions, View, class_of,
 };
-use parking_lot::Mutex;
 use space::{Class, Extent};
 
 use crate::apply::{Apply, Done};
@@ -20,35 +19,13 @@ use crate::shared::Shared;
 use crate::stretch::{self, Stretch};
 use crate::version::Version;
 
-/// A version that was applied and is not published yet.
-struct Pending {
-    version: Arc<Version>,
-    done: Done,
-}
-
-impl Pending {
-    /// The pending version of `applied`, which must be the last one applied.
-    fn take(state: &mut State, applied: &Applied) -> Self {
-        let pending = state.pending.take().expect("what is published or discarded was applied, once");
-        assert!(applied.is_of(&pending.version), "what is published or discarded is what was applied last");
-        pending
-    }
-}
-
-struct State {
-    current: Arc<Version>,
-    pending: Option<Pending>,
-    /// Keys that batches have left for later ones to look at.
-    again: Again,
-}
-
 /// An append-only HB+-trie.
 pub struct Trie {
     shared: Arc<Shared>,
     table: TableId,
     nodes: Arc<DocLog>,
     documents: Arc<DocLog>,
-    state: Mutex<State>,
+    versions: Versions<Version, Done>,
 }
 
 impl Trie {
@@ -81,8 +58,7 @@ impl Trie {
         let live = nodes.live();
         let (shared_with, of) = (Arc::clone(&shared), Arc::clone(&nodes));
         let current = Version { shared: shared_with, nodes: of, commit, live, floor: Seq(0) };
-        let state = State { current: Arc::new(current), pending: None, again: Again::default() };
-        Ok(Self { shared, table, nodes, documents, state: Mutex::new(state) })
+        Ok(Self { shared, table, nodes, documents, versions: Versions::new(current) })
     }
 
     pub(crate) const fn table(&self) -> TableId {
@@ -90,7 +66,7 @@ impl Trie {
     }
 
     pub(crate) fn current(&self) -> Arc<Version> {
-        Arc::clone(&self.state.lock().current)
+        self.versions.current()
     }
 
     /// A version behind `base`, to be published or discarded.
@@ -99,7 +75,8 @@ impl Trie {
         let dropped_documents = std::mem::take(&mut done.dropped_documents);
         let files = std::mem::take(&mut done.files);
         let version = Arc::new(Version { floor, ..base.after(&done.redo) });
-        self.state.lock().pending = Some(Pending { version: Arc::clone(&version), done });
+        let again = std::mem::take(&mut done.again);
+        self.versions.pend(&version, again, done);
         Applied { view: version, redo, dropped_documents, files }
     }
 
@@ -122,11 +99,8 @@ impl Trie {
 
     /// Rewrites the leaves of these keys.
     fn rewrite(&self, keys: &[Vec<u8>], room: Room, through: Seq, horizon: &Horizon) -> Result<Applied> {
-        let (base, again) = {
-            let state = self.state.lock();
-            (Arc::clone(&state.current), state.again.clone())
-        };
-        let (nothing, progress) = (Nothing(through), |_: usize| {});
+        let (base, again) = self.versions.base();
+        let (nothing, progress) = (Touches { keys: Vec::new(), through }, |_: usize| {});
         let apply = || {
             let apply = Apply::new(&base, &self.documents, &nothing, horizon, again.clone(), &progress);
             apply.rewriting(keys.to_vec()).run()
@@ -169,58 +143,36 @@ impl Room {
     }
 }
 
-/// A batch without updates.
-struct Nothing(Seq);
-
-impl Batch for Nothing {
-    fn len(&self) -> usize {
-        0
-    }
-
-    fn get(&self, index: usize) -> Update<'_> {
-        panic!("update {index} of none")
-    }
-
-    fn through(&self) -> Seq {
-        self.0
-    }
-}
-
 impl Index for Trie {
     fn view(&self) -> Arc<dyn View> {
         self.current()
     }
 
     fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied> {
-        let (base, again) = {
-            let state = self.state.lock();
-            (Arc::clone(&state.current), state.again.clone())
-        };
+        let (base, again) = self.versions.base();
         let apply = || Apply::new(&base, &self.documents, batch, horizon, again.clone(), progress).run();
         let done = self.make(Room::of(class_of(batch, horizon)), apply)?;
         Ok(self.pend(&base, done, base.floor))
     }
 
     fn publish(&self, applied: &Applied) {
-        let mut state = self.state.lock();
-        let Pending { version, done } = Pending::take(&mut state, applied);
-        if let Err(error) = self.count(&done.redo) {
-            tracing::error!(%error, "nodes of an old version stay until the database is opened again");
-        }
-        for document in &done.documents {
-            if let Err(error) = self.documents.retain(document, 0) {
-                tracing::error!(%error, "a document is counted only when the database is opened again");
+        let done = self.versions.publish(applied, |_, _, done| {
+            if let Err(error) = self.count(&done.redo) {
+                tracing::error!(%error, "nodes of an old version stay until the database is opened again");
             }
-        }
-        state.again = done.again;
-        state.current = version;
-        drop(state);
+            for document in &done.documents {
+                if let Err(error) = self.documents.retain(document, 0) {
+                    tracing::error!(%error, "a document is counted only when the database is opened again");
+                }
+            }
+            done
+        });
         self.nodes.set_segment_bytes(self.shared.segment_bytes(self.nodes.stats().live_bytes));
         self.shared.renew(self.table, &done.made_nodes, &done.dropped_nodes);
     }
 
     fn discard(&self, applied: &Applied) {
-        let Pending { done, .. } = Pending::take(&mut self.state.lock(), applied);
+        let done = self.versions.discard(applied);
         self.nodes.abandon_pending();
         done.documents.iter().for_each(|document| self.documents.abandon(document));
     }
@@ -229,10 +181,7 @@ impl Index for Trie {
         let redo = Redo::decode(redo, self.table).map_err(|damage| damage.in_record("redo", self.table))?;
         self.count(&redo)?;
         redo.documents.iter().try_for_each(|retained: &Retained| self.documents.retain_in(retained))?;
-        let mut state = self.state.lock();
-        let version = Version { live: self.nodes.live(), floor: Seq(0), ..state.current.after(&redo) };
-        state.current = Arc::new(version);
-        state.pending = None;
+        self.versions.replay(|current| Version { live: self.nodes.live(), floor: Seq(0), ..current.after(&redo) });
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! Versions as readers see them: each read goes to the file that carries it out.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seen, ShowVersions, Stats, View, Visit};
@@ -27,8 +26,7 @@ impl View for Version {
 
     fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
         // Readers older than the loaded entries find nothing.
-        let nothing = Bounds { lower: Bound::Excluded(Vec::new()), upper: Bound::Excluded(Vec::new()) };
-        let bounds = if at.seq < self.floor { &nothing } else { bounds };
+        let bounds = if at.seq < self.floor { &Bounds::none() } else { bounds };
         Ok(Box::new(TrieCursor::new(self, bounds, at, direction)))
     }
 

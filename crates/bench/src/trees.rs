@@ -115,7 +115,7 @@ pub trait Tree: Send + Sync {
     ///
     /// # Errors
     /// As [`Tree::put`].
-    fn settle(&self) -> Result<()>;
+    fn write_back(&self) -> Result<()>;
 
     /// Bytes of the budget that the tree holds in memory now.
     fn memory_bytes(&self) -> u64;

@@ -93,7 +93,7 @@ impl Apply<'_> {
 
     fn pass(&mut self) -> Result<()> {
         let outcome = self.go_down();
-        self.settled(outcome)
+        self.written(outcome)
     }
 
     fn go_down(&mut self) -> Result<()> {
@@ -106,8 +106,8 @@ impl Apply<'_> {
 
     /// Returns `outcome` once no write is under way. A failed write goes before any other failure, because nothing may
     /// be retried after it.
-    fn settled<T>(&mut self, outcome: Result<T>) -> Result<T> {
-        outcome.map_err(|error| self.writes.settle().err().unwrap_or(error))
+    fn written<T>(&mut self, outcome: Result<T>) -> Result<T> {
+        outcome.map_err(|error| self.writes.finish().err().unwrap_or(error))
     }
 
     /// Runs passes over the remembered leaves until none is left; each pass takes care of a level at least.

@@ -24,11 +24,12 @@
 
 mod shape;
 
+use codec::u32_at;
 use index::bloom::{self, Hash};
 use shape::END;
 pub(crate) use shape::{BYTES_MAX, Shape};
 
-use crate::format::{Pointer, u32_at};
+use crate::format::Pointer;
 
 /// The hash of a key together with the page that the key was appended on, or as sorted.
 fn on(hash: Hash, page: Option<u32>) -> Hash {

@@ -45,7 +45,6 @@
 //! Invariant: [`LEAF_PAGES_MAX`] pages hold fewer entries than 24 bits can count.
 
 pub(crate) mod columns;
-mod fields;
 mod limits;
 pub(crate) mod node;
 pub(crate) mod root;
@@ -53,6 +52,7 @@ pub(crate) mod run;
 
 use std::ops::Range;
 
+use codec::{u24_at, u32_at, u40_at, u48_at, u64_at};
 pub(crate) use index::Damage;
 use space::PAGE;
 
@@ -60,8 +60,6 @@ use index::Seq;
 use index::due::{Due, UNITS_LIMIT};
 
 use crate::filter::Shape;
-use fields::u24;
-pub(crate) use fields::{u16_at, u32_at, u40, u48, u64_at};
 pub use limits::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};
 
 /// Length of a whole leaf pointer.
@@ -321,14 +319,14 @@ impl Pointer {
 
     /// None where the encoder would never write such a pointer.
     pub(crate) fn decode_leaf(bytes: &[u8]) -> Option<Self> {
-        let shape = u40(bytes, 6)?;
-        let (entries, keys_min) = (u24(bytes, 27)?, u24(bytes, 30)?);
+        let shape = u40_at(bytes, 6)?;
+        let (entries, keys_min) = (u24_at(bytes, 27)?, u24_at(bytes, 30)?);
         let (length, chain) = (u32_at(bytes, 19)?, u32_at(bytes, 23)?);
         let dead = entries.checked_sub(keys_min)?;
         Self::of_leaf([
-            u48(bytes, 0)?,
+            u48_at(bytes, 0)?,
             u64_at(bytes, 11)?,
-            u40(bytes, DUE_AT)?,
+            u40_at(bytes, DUE_AT)?,
             shape,
             length.into(),
             chain.into(),

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use codec::{u32_at, u64_at};
 use doclog::{DocLength, DocPointer, SegmentId};
 use index::bloom::Hash;
 use index::{Expiry, Operation, Payload, Seq, TableId, Update};
@@ -18,7 +19,7 @@ use crate::filter::{Filter, Link, Maker, Shape};
 use crate::format::node::{NodeIdentity, decode, encode, node_bytes};
 use crate::format::root::{REDO_HEADER, ROOT_BYTES, Redo, Root, sign as sign_record};
 use crate::format::run::{Identity, Plan, RUN_HEADER, Run, RunHeader, sign as sign_run};
-use crate::format::{LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u32_at, u64_at};
+use crate::format::{LEAF_PAGES_MAX, LEAF_POINTER, Pointer};
 use crate::leaf::{Leaf, Visible, check_tail};
 use crate::node::{Edges, Keys};
 use index::due::Due;

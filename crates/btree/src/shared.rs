@@ -246,13 +246,7 @@ impl Shared {
 
     /// The error for bytes of a node or leaf that do not check.
     pub(crate) fn corrupt(&self, pointer: &Pointer, damage: Damage) -> Error {
-        Error::Corrupt {
-            file: self.pages.file().path().display().to_string(),
-            offset: pointer.offset() + damage.offset as u64,
-            what: damage.what,
-            expected: damage.expected,
-            found: damage.found,
-        }
+        damage.at(self.pages.file().path().display(), pointer.offset())
     }
 
     /// A request for `bytes` of an extent from its page `first` on.

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use index::{
-    Again, Applied, Batch, Compacted, Horizon, Index, LeafKeys, Load, Loaded, Part, Rescue, Result, Seq, TableId, Time,
-    View,
+    Applied, Batch, Compacted, Horizon, Index, LeafKeys, Load, Loaded, Part, Rescue, Result, Seq, TableId, Time,
+    Versions, View,
 };
-use parking_lot::Mutex;
 use seeded::Bug;
 use space::{Extent, PageId};
 
@@ -19,35 +18,17 @@ use crate::shared::Shared;
 use crate::version::Version;
 use crate::{salvage, walk};
 
-/// A version that was applied and not published yet.
-struct Pending {
-    version: Arc<Version>,
+/// Pages of a version that was applied and not published yet.
+struct Pages {
     allocated: Vec<Extent>,
     retired: Vec<Extent>,
-    again: Again,
-}
-
-impl Pending {
-    /// The version that `applied` describes, which must be the last.
-    fn take(state: &mut State, applied: &Applied) -> Self {
-        let pending = state.pending.take().expect("what is published or discarded was applied, once");
-        assert!(applied.is_of(&pending.version), "what is published or discarded is what was applied last");
-        pending
-    }
-}
-
-struct State {
-    current: Arc<Version>,
-    pending: Option<Pending>,
-    /// Leaves that batches have left for later batches to look at.
-    again: Again,
 }
 
 /// A PIO B-tree.
 pub struct BTree {
     shared: Arc<Shared>,
     table: TableId,
-    state: Mutex<State>,
+    versions: Versions<Version, Pages>,
 }
 
 impl BTree {
@@ -68,8 +49,8 @@ impl BTree {
     }
 
     fn with(shared: Arc<Shared>, table: TableId, root: Root) -> Self {
-        let current = Arc::new(Version::new(&shared, table, root, Seq(0)));
-        Self { shared, table, state: Mutex::new(State { current, pending: None, again: Again::default() }) }
+        let versions = Versions::new(Version::new(&shared, table, root, Seq(0)));
+        Self { shared, table, versions }
     }
 
     /// A version to be published or discarded.
@@ -78,17 +59,16 @@ impl BTree {
         let bytes = redo.encode(self.table);
         let version = Arc::new(Version::new(&self.shared, self.table, redo.root, floor));
         let Redo { allocated, retired, .. } = redo;
-        let pending = Pending { version: Arc::clone(&version), allocated, retired, again: done.again };
         // A version that was neither published nor discarded keeps its pages until the next open, because its redo may
         // be in the log.
-        self.state.lock().pending = Some(pending);
+        self.versions.pend(&version, done.again, Pages { allocated, retired });
         let forgets = done.packed && seeded::on(Bug::PackedUnflushed);
         let files = if forgets { Vec::new() } else { vec![self.shared.pages().file().clone()] };
         Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents, files }
     }
 
     pub(crate) fn current(&self) -> Arc<Version> {
-        Arc::clone(&self.state.lock().current)
+        self.versions.current()
     }
 }
 
@@ -98,34 +78,28 @@ impl Index for BTree {
     }
 
     fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied> {
-        let (base, again) = {
-            let state = self.state.lock();
-            (Arc::clone(&state.current), state.again.clone())
-        };
+        let (base, again) = self.versions.base();
         let done = Apply::new(&base, batch, horizon, again, progress).run()?;
         Ok(self.pend(done, base.floor))
     }
 
     fn publish(&self, applied: &Applied) {
-        let mut state = self.state.lock();
-        let Pending { version, allocated, retired, again } = Pending::take(&mut state, applied);
-        state.again = again;
-        self.shared.pages().settle(&allocated);
-        let older = std::mem::replace(&mut state.current, version);
-        match self.shared.pages().retire(&retired) {
-            Ok(()) => older.token.succeed(Arc::clone(&state.current.token), retired),
-            Err(error) => {
-                tracing::error!(%error, "pages of an old version stay unused");
-                older.token.succeed(Arc::clone(&state.current.token), Vec::new());
-            }
-        }
-        drop(state);
-        // The last reader of the old version may be this one, so its pages are released outside the lock.
-        drop(older);
+        self.versions.publish(applied, |older, newer, Pages { allocated, retired }| {
+            let pages = self.shared.pages();
+            pages.confirm(&allocated);
+            let retired = pages.retire(&retired).map_or_else(
+                |error| {
+                    tracing::error!(%error, "pages of an old version stay unused");
+                    Vec::new()
+                },
+                |()| retired,
+            );
+            older.token.succeed(Arc::clone(&newer.token), retired);
+        });
     }
 
     fn discard(&self, applied: &Applied) {
-        let Pending { allocated, .. } = Pending::take(&mut self.state.lock(), applied);
+        let Pages { allocated, .. } = self.versions.discard(applied);
         // Nodes of the discarded version stay in the cache, under incarnations that no pointer asks for. Leaves that
         // its batch appended to were written, and are cached, beyond the length that the current version publishes.
         if let Err(error) = self.shared.pages().discard(&allocated) {
@@ -137,10 +111,7 @@ impl Index for BTree {
         let redo = Redo::decode(redo, self.table).map_err(|damage| damage.in_record("redo", self.table))?;
         self.shared.pages().replay_allocate(&redo.allocated)?;
         self.shared.pages().replay_retire(&redo.retired)?;
-        let version = Arc::new(Version::new(&self.shared, self.table, redo.root, Seq(0)));
-        let mut state = self.state.lock();
-        state.current = version;
-        state.pending = None;
+        self.versions.replay(|_| Version::new(&self.shared, self.table, redo.root, Seq(0)));
         Ok(())
     }
 
@@ -165,10 +136,7 @@ impl Index for BTree {
     }
 
     fn compact(&self, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
-        let (base, again) = {
-            let state = self.state.lock();
-            (Arc::clone(&state.current), state.again.clone())
-        };
+        let (base, again) = self.versions.base();
         if base.root.pointer.is_none() {
             return Ok(None);
         }

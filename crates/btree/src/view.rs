@@ -1,30 +1,12 @@
 //! Versions as readers see them: each read goes to the file that carries it out.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use index::{Bounds, Cursor, Direction, Found, Moment, PairRef, Result, Seen, Show, ShowVersions, Stats, View, Visit};
+use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seen, ShowVersions, Stats, View, Visit};
 
 use crate::cursor::TreeCursor;
 use crate::version::Version;
 use crate::{documents, look, search, verify, walk};
-
-/// A cursor at its end.
-struct Nothing;
-
-impl Cursor for Nothing {
-    fn advance(&mut self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn run(&mut self, _until: Option<&[u8]>, _show: &mut Show<'_>) -> Result<ControlFlow<()>> {
-        Ok(ControlFlow::Continue(()))
-    }
-
-    fn current(&self) -> Option<PairRef<'_>> {
-        None
-    }
-}
 
 impl View for Version {
     fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
@@ -43,9 +25,8 @@ impl View for Version {
     }
 
     fn cursor(self: Arc<Self>, bounds: &Bounds, at: Moment, direction: Direction) -> Result<Box<dyn Cursor>> {
-        if at.seq < self.floor {
-            return Ok(Box::new(Nothing));
-        }
+        // Readers older than the loaded entries find nothing.
+        let bounds = if at.seq < self.floor { &Bounds::none() } else { bounds };
         Ok(Box::new(TreeCursor::new(self, bounds, at, direction)))
     }
 

@@ -37,6 +37,24 @@ pub fn crc32c_combine(first: u32, second: u32, second_bytes: usize) -> u32 {
     low(crc_fast::checksum_combine(CrcAlgorithm::Crc32Iscsi, first.into(), second.into(), second_bytes as u64))
 }
 
+/// The CRC-32C of a record that holds its own checksum in the four bytes at `at`: of all other bytes.
+///
+/// # Panics
+/// If the record ends before.
+#[must_use]
+pub fn crc32c_around(record: &[u8], at: usize) -> u32 {
+    crc32c_append_all(0, [&record[..at], &record[at + 4..]])
+}
+
+/// As [`crc32c_around`], with zeros in place of the four bytes.
+///
+/// # Panics
+/// If the record ends before.
+#[must_use]
+pub fn crc32c_blanked(record: &[u8], at: usize) -> u32 {
+    crc32c_append_all(0, [&record[..at], &[0; 4], &record[at + 4..]])
+}
+
 fn low(crc: u64) -> u32 {
     u32::try_from(crc).expect("a CRC of 32 bits")
 }
@@ -67,6 +85,13 @@ mod tests {
             prop_assert_eq!(crc32c_append_all(crc32c(&[]), [first, &[], second]), whole);
             prop_assert_eq!(crc32c_combine(crc32c(first), crc32c(second), second.len()), whole);
             prop_assert_eq!(crc32c_append(seed, &bytes), ::crc32c::crc32c_append(seed, &bytes));
+        }
+
+        #[test]
+        fn a_field_for_the_checksum_is_left_out(first: Vec<u8>, field: [u8; 4], rest: Vec<u8>) {
+            let record = [&first[..], &field, &rest].concat();
+            prop_assert_eq!(crc32c_around(&record, first.len()), crc32c(&[&first[..], &rest].concat()));
+            prop_assert_eq!(crc32c_blanked(&record, first.len()), crc32c(&[&first[..], &[0; 4], &rest].concat()));
         }
     }
 }

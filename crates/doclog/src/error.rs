@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use space::FileDamage;
+
 use crate::limits::DOCUMENT_BYTES_MAX;
 
 /// The result of an operation of this crate.
@@ -23,22 +25,8 @@ pub enum Error {
         length: u64,
     },
     /// Stored bytes, or a pointer to them, do not check.
-    #[error(
-        "{} is damaged at byte {offset}: {what}: expected {expected}, found {found}; the other documents stay readable, restore this one from a backup",
-        file.display()
-    )]
-    Corrupt {
-        /// The segment's file, or the structure where the bytes are part of something larger.
-        file: PathBuf,
-        /// Byte offset in the file.
-        offset: u64,
-        /// The value that does not check.
-        what: &'static str,
-        /// The value of a whole file or structure.
-        expected: String,
-        /// The value found.
-        found: String,
-    },
+    #[error("{0}. The other documents stay readable; restore this one from a backup")]
+    Corrupt(FileDamage),
     /// Written by a newer version of this program.
     #[error("{} has format version {found} at byte {offset}, this program knows up to {known}: use a newer program", file.display())]
     NewerVersion {
@@ -57,7 +45,7 @@ impl Error {
     pub(crate) fn corrupt(
         file: &Path, offset: u64, what: &'static str, expected: impl ToString, found: impl ToString,
     ) -> Self {
-        Self::Corrupt { file: file.to_owned(), offset, what, expected: expected.to_string(), found: found.to_string() }
+        Self::Corrupt(FileDamage::new(file, offset, what, expected, found))
     }
 
     /// Whether the bytes are at fault, not the device or the request: another read would give the same answer.

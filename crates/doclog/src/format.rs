@@ -31,6 +31,8 @@
 
 use std::path::{Path, PathBuf};
 
+use codec::sized::{u16_at, u32_at, u64_at};
+
 use crate::compression::expansion_max;
 use crate::limits::DOCUMENT_BYTES_MAX;
 use crate::{Compression, Error, Result};
@@ -186,10 +188,10 @@ impl DocPointer {
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
-            segment: SegmentId(get_u64(bytes, 0)),
-            offset: get_u64(bytes, 8),
-            length: DocLength::from_bits(get_u64(bytes, 16)),
-            crc: get_u32(bytes, 24),
+            segment: SegmentId(u64_at(bytes, 0)),
+            offset: u64_at(bytes, 8),
+            length: DocLength::from_bits(u64_at(bytes, 16)),
+            crc: u32_at(bytes, 24),
         }
     }
 
@@ -227,7 +229,7 @@ pub(crate) fn encode_header(table: u32, pointer: &DocPointer) -> [u8; HEADER] {
 
 /// A pointer to the document at that place, if `header` is the header of a document.
 pub(crate) fn pointer_of_header(header: &[u8; HEADER], segment: SegmentId, offset: u64) -> DocPointer {
-    DocPointer { segment, offset, length: DocLength::from_bits(get_u64(header, 8)), crc: get_u32(header, 20) }
+    DocPointer { segment, offset, length: DocLength::from_bits(u64_at(header, 8)), crc: u32_at(header, 20) }
 }
 
 /// Checks that `bytes` is the header of the document at `pointer`. `file` gives the path for an error.
@@ -241,13 +243,13 @@ pub(crate) fn check_header(
     }
     // A newer version is damage too, because newer software first records its version of the directory in the
     // superblock.
-    let [version, kind] = [get_u16(bytes, 4), get_u16(bytes, 6)];
+    let [version, kind] = [u16_at(bytes, 4), u16_at(bytes, 6)];
     let fields: [(u64, &'static str, u64, u64); 5] = [
         (4, "document version", VERSION.into(), version.into()),
         (6, "document type", TYPE_DOCUMENT.into(), kind.into()),
-        (8, "document length", pointer.length.bits(), get_u64(bytes, 8)),
-        (16, "table of the document", table.into(), get_u32(bytes, 16).into()),
-        (20, "document checksum", pointer.crc.into(), get_u32(bytes, 20).into()),
+        (8, "document length", pointer.length.bits(), u64_at(bytes, 8)),
+        (16, "table of the document", table.into(), u32_at(bytes, 16).into()),
+        (20, "document checksum", pointer.crc.into(), u32_at(bytes, 20).into()),
     ];
     match fields.iter().find(|(_, _, expected, found)| expected != found) {
         Some((field, what, expected, found)) => {
@@ -311,21 +313,21 @@ impl DocImage {
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let file = Path::new(IMAGE_NAME);
         check_image(file, bytes)?;
-        let next = get_u64(bytes, 24);
+        let next = u64_at(bytes, 24);
         let mut segments: Vec<SegmentImage> = Vec::with_capacity((bytes.len() - IMAGE_HEADER) / IMAGE_SEGMENT);
         for (index, fields) in bytes[IMAGE_HEADER..].chunks_exact(IMAGE_SEGMENT).enumerate() {
             let segment = SegmentImage {
-                id: SegmentId(get_u64(fields, 0)),
-                length: get_u64(fields, 8),
-                live_bytes: get_u64(fields, 16),
-                sealed: get_u64(fields, 24) == 1,
-                last_commit: get_u64(fields, 32),
+                id: SegmentId(u64_at(fields, 0)),
+                length: u64_at(fields, 8),
+                live_bytes: u64_at(fields, 16),
+                sealed: u64_at(fields, 24) == 1,
+                last_commit: u64_at(fields, 32),
             };
             let after = segments.last().map_or(0, |before| before.id.0);
             let valid = segment.id.0 > after
                 && segment.id.0 < next
                 && segment.live_bytes <= segment.length
-                && get_u64(fields, 24) <= 1;
+                && u64_at(fields, 24) <= 1;
             if !valid {
                 let at = (IMAGE_HEADER + index * IMAGE_SEGMENT) as u64;
                 let expected = format!("a number in {}..{next}, live bytes within its length", after + 1);
@@ -345,7 +347,7 @@ fn check_image(file: &Path, bytes: &[u8]) -> Result<()> {
         let found = bytes[..8].escape_ascii();
         return Err(Error::corrupt(file, 0, "magic", IMAGE_MAGIC.escape_ascii(), found));
     }
-    let version = get_u32(bytes, 8);
+    let version = u32_at(bytes, 8);
     if version > IMAGE_VERSION {
         return Err(Error::NewerVersion { file: file.to_owned(), offset: 8, found: version, known: IMAGE_VERSION });
     }
@@ -354,9 +356,9 @@ fn check_image(file: &Path, bytes: &[u8]) -> Result<()> {
     let whole = IMAGE_HEADER as u64 + segments * IMAGE_SEGMENT as u64;
     let fields: [(u64, &'static str, u64, u64); 4] = [
         (8, "version", IMAGE_VERSION.into(), version.into()),
-        (12, "checksum", image_checksum(bytes).into(), get_u32(bytes, 12).into()),
-        (16, "length", whole, get_u64(bytes, 16)),
-        (32, "segments", segments, get_u64(bytes, 32)),
+        (12, "checksum", image_checksum(bytes).into(), u32_at(bytes, 12).into()),
+        (16, "length", whole, u64_at(bytes, 16)),
+        (32, "segments", segments, u64_at(bytes, 32)),
     ];
     match fields.iter().find(|(_, _, expected, found)| expected != found) {
         Some((at, what, expected, found)) => Err(Error::corrupt(file, *at, what, expected, found)),
@@ -366,7 +368,7 @@ fn check_image(file: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn image_checksum(bytes: &[u8]) -> u32 {
-    checksum::crc32c_append(checksum::crc32c(&bytes[..IMAGE_CRC.start]), &bytes[IMAGE_CRC.end..])
+    checksum::crc32c_around(bytes, IMAGE_CRC.start)
 }
 
 /// Puts the right checksum on a changed image.
@@ -376,25 +378,10 @@ pub(crate) fn seal_image(bytes: &mut [u8]) {
     bytes[IMAGE_CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn get_u16(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn get_u32(bytes: &[u8], at: usize) -> u32 {
-    let mut field = [0; 4];
-    field.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(field)
-}
-
-fn get_u64(bytes: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(field)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use space::FileDamage;
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -517,7 +504,7 @@ mod tests {
             let mut image = image();
             change(&mut image);
             let error = DocImage::decode(&image.encode()).expect_err("refused");
-            assert!(matches!(error, Error::Corrupt { what: "segment", .. }), "{error}");
+            assert!(matches!(error, Error::Corrupt(FileDamage { what: "segment", .. })), "{error}");
         };
         change(|image| image.next = SegmentId(8));
         change(|image| image.segments[0].id = SegmentId(0));

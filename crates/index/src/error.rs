@@ -71,10 +71,16 @@ impl Damage {
         Self { offset, what, expected: expected.to_string(), found: found.to_string() }
     }
 
+    /// The error of damage in bytes that were decoded from `offset` of `file` on.
+    #[must_use]
+    pub fn at(self, file: impl Display, offset: u64) -> Error {
+        let Self { offset: within, what, expected, found } = self;
+        Error::Corrupt { file: file.to_string(), offset: offset.saturating_add(within as u64), what, expected, found }
+    }
+
     /// The error of a damaged record of a table; `record` names the record.
     #[must_use]
     pub fn in_record(self, record: &str, table: TableId) -> Error {
-        let Self { offset, what, expected, found } = self;
-        Error::Corrupt { file: format!("{record} of table {}", table.0), offset: offset as u64, what, expected, found }
+        self.at(format_args!("{record} of table {}", table.0), 0)
     }
 }

@@ -8,6 +8,7 @@
 //! 3. Every operation carries its [`Seq`]. `(key, seq)` is one version, so applying a batch twice is harmless. All
 //!    structures share the rules on which versions of a key must stay ([`merge`]), and on which leaves need another
 //!    pass ([`Again`]).
+//! 4. What a structure has of its versions, the current one and the one to come, is a [`Versions`].
 //!
 //! Left to others: visibility (the layer above assigns [`Seq`]s), the log, and the order in which views are published.
 
@@ -28,6 +29,7 @@ mod salvage;
 pub mod testing;
 mod tombstones;
 mod types;
+mod versions;
 
 pub use again::{Again, Touches};
 pub use class::class_of;
@@ -45,6 +47,7 @@ pub use types::{
     Batch, Bounds, Collected, Direction, Expiry, Found, Image, Moment, Operation, Pair, PairRef, Payload, Seen, Seq,
     Stored, TableId, Time, Update, common_prefix, head, part_of,
 };
+pub use versions::Versions;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -165,7 +165,7 @@ impl RangeTombstones {
                 self.push(Fragment { seqs, ..(*fragment).clone() });
             }
         }
-        self.settle();
+        self.sort();
     }
 
     /// Notes that the structure now has a version of `key` of the commit `seq`.
@@ -174,7 +174,7 @@ impl RangeTombstones {
         let Some(last) = self.fragments[..begun].last_mut() else { return };
         if last.ends_above(key) && !last.is_overgrown && last.newest() <= seq {
             Arc::make_mut(last).is_overgrown = true;
-            self.settle();
+            self.sort();
         }
     }
 
@@ -186,7 +186,7 @@ impl RangeTombstones {
             Some(Arc::new(Fragment { seqs: vec![newest], is_overgrown: !fragment.is_bare(at), ..(**fragment).clone() }))
         };
         let mut seen = Self { fragments: self.fragments.iter().filter_map(seen).collect() };
-        seen.settle();
+        seen.sort();
         seen
     }
 
@@ -212,13 +212,13 @@ impl RangeTombstones {
         self.fragments.insert(index, Arc::new(above));
     }
 
-    /// Adds a fragment. [`RangeTombstones::settle`] puts the fragment in its place.
+    /// Adds a fragment. [`RangeTombstones::sort`] puts the fragment in its place.
     fn push(&mut self, fragment: Fragment) {
         self.fragments.push(Arc::new(fragment));
     }
 
     /// Sorts the fragments, and joins those that touch and are alike.
-    fn settle(&mut self) {
+    fn sort(&mut self) {
         self.fragments.sort_by(|one, other| one.low.cmp(&other.low));
         self.fragments.dedup_by(|next, joined| {
             let joins = joined.joins(next);

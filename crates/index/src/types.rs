@@ -231,6 +231,26 @@ impl Payload<'_> {
             Self::Document(document) => Stored::Document(*document),
         }
     }
+
+    /// The document, if the value is in one.
+    #[must_use]
+    pub const fn document(&self) -> Option<DocPointer> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Document(document) => Some(*document),
+        }
+    }
+}
+
+impl Stored {
+    /// The same payload, borrowed.
+    #[must_use]
+    pub fn as_payload(&self) -> Payload<'_> {
+        match self {
+            Self::Inline(value) => Payload::Inline(value),
+            Self::Document(document) => Payload::Document(*document),
+        }
+    }
 }
 
 /// The newest version that a lookup saw.
@@ -287,10 +307,7 @@ impl Found {
     /// The same result, borrowed.
     #[must_use]
     pub fn seen(&self) -> Seen<'_> {
-        let value = self.value.as_ref().map(|value| match value {
-            Stored::Inline(value) => Payload::Inline(value),
-            Stored::Document(document) => Payload::Document(*document),
-        });
+        let value = self.value.as_ref().map(Stored::as_payload);
         Seen { seq: self.seq, value, expiry: self.expiry, home: None }
     }
 }
@@ -339,6 +356,15 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// The other direction.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        match self {
+            Self::Forward => Self::Backward,
+            Self::Backward => Self::Forward,
+        }
+    }
+
     /// Compares two keys: the lesser is the one that a walk in this direction meets first.
     #[must_use]
     pub fn order(self, one: &[u8], other: &[u8]) -> Ordering {
@@ -397,6 +423,12 @@ impl Bounds {
     #[must_use]
     pub const fn all() -> Self {
         Self { lower: Bound::Unbounded, upper: Bound::Unbounded }
+    }
+
+    /// No key.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { lower: Bound::Excluded(Vec::new()), upper: Bound::Excluded(Vec::new()) }
     }
 
     /// Whether `key` is at or above the lower bound.

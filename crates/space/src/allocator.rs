@@ -276,7 +276,7 @@ impl Allocator {
     }
 
     /// Ahead → allocated; allocated pages stay allocated.
-    pub(crate) fn settle(&mut self, extents: &[Extent]) {
+    pub(crate) fn confirm(&mut self, extents: &[Extent]) {
         self.take_from_ahead(&extents.iter().map(range).collect::<Vec<_>>());
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Extent;
+use crate::{Extent, FileDamage};
 
 /// The result of an operation of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -77,22 +77,8 @@ pub enum Error {
         found: &'static str,
     },
     /// Stored bytes do not check.
-    #[error(
-        "{} is damaged at byte {offset}: {what}: expected {expected}, found {found}; restore it from a backup",
-        file.display()
-    )]
-    Corrupt {
-        /// The file, or the structure where the bytes are part of something larger.
-        file: PathBuf,
-        /// Byte offset in the file.
-        offset: u64,
-        /// The value that does not check.
-        what: &'static str,
-        /// The value of a whole file or structure.
-        expected: String,
-        /// The value found.
-        found: String,
-    },
+    #[error("{0}. Restore it from a backup")]
+    Corrupt(FileDamage),
     /// Written by a newer version of this program.
     #[error("{} has format version {found}, this program knows up to {known}: use a newer program", file.display())]
     NewerVersion {
@@ -109,7 +95,7 @@ impl Error {
     pub(crate) fn corrupt(
         file: &Path, offset: u64, what: &'static str, expected: impl ToString, found: impl ToString,
     ) -> Self {
-        Self::Corrupt { file: file.to_owned(), offset, what, expected: expected.to_string(), found: found.to_string() }
+        Self::Corrupt(FileDamage::new(file, offset, what, expected, found))
     }
 
     /// Whether the disk, the quota or the file is full: retry after space was made.

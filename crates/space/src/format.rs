@@ -27,6 +27,9 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use codec::put_number;
+use codec::sized::{u32_at, u64_at};
+
 use crate::stats::reserve_for;
 use crate::{Error, Extent, PAGE, PageId, Result, Stats};
 
@@ -83,7 +86,7 @@ impl AllocatorImage {
         bytes.extend_from_slice(&(self.free.len() as u64).to_le_bytes());
         put_extents(&mut bytes, &self.free);
         if !self.holes.is_empty() {
-            put_varint(&mut bytes, self.holes.len() as u64);
+            put_number(&mut bytes, self.holes.len() as u64);
             put_extents(&mut bytes, &self.holes);
         }
         let length = bytes.len() as u64;
@@ -121,12 +124,12 @@ impl CheckedImage {
     pub fn new(bytes: Vec<u8>) -> Result<Self> {
         let file = Path::new(IMAGE_NAME);
         let version = check_header(file, &bytes, IMAGE_HEADER, IMAGE_MAGIC, IMAGE_VERSION..=IMAGE_VERSION_HOLES)?;
-        let length = get_u64(&bytes, 16);
+        let length = u64_at(&bytes, 16);
         if length != bytes.len() as u64 {
             return Err(Error::corrupt(file, 16, "length", bytes.len(), length));
         }
         check_crc(file, &bytes)?;
-        let (total_pages, count) = (get_u64(&bytes, 24), get_u64(&bytes, 32));
+        let (total_pages, count) = (u64_at(&bytes, 24), u64_at(&bytes, 32));
         if total_pages == 0 {
             return Err(Error::corrupt(file, 24, "total pages", "one at least", total_pages));
         }
@@ -135,7 +138,7 @@ impl CheckedImage {
         image.free = image.check_list(&mut at, count, None)?;
         if version == IMAGE_VERSION_HOLES {
             let mut rest = &image.bytes[at..];
-            let count = get_varint(&mut rest).filter(|count| *count > 0);
+            let count = next_number(&mut rest).filter(|count| *count > 0);
             let count = count.ok_or_else(|| Error::corrupt(file, at as u64, "holes", "one at least", "none"))?;
             at = image.bytes.len() - rest.len();
             image.holes = image.check_list(&mut at, count, Some(image.free))?;
@@ -221,16 +224,16 @@ impl From<&AllocatorImage> for CheckedImage {
 fn put_extents(bytes: &mut Vec<u8>, extents: &[Extent]) {
     let mut end = 0;
     for extent in extents {
-        put_varint(bytes, extent.page.0 - end);
-        put_varint(bytes, u64::from(extent.pages));
+        put_number(bytes, extent.page.0 - end);
+        put_number(bytes, u64::from(extent.pages));
         end = extent.end().0;
     }
 }
 
 /// An extent after page `end` and inside `total_pages`; page 0 is never free.
 fn get_extent(bytes: &mut &[u8], end: u64, total_pages: u64) -> Option<Extent> {
-    let page = end.checked_add(get_varint(bytes)?)?;
-    let pages = u32::try_from(get_varint(bytes)?).ok()?;
+    let page = end.checked_add(next_number(bytes)?)?;
+    let pages = u32::try_from(next_number(bytes)?).ok()?;
     let inside = page.checked_add(u64::from(pages))? <= total_pages;
     (page > 0 && pages > 0 && inside).then_some(Extent::new(PageId(page), pages))
 }
@@ -250,7 +253,7 @@ pub(crate) fn encode_file_header() -> [u8; PAGE] {
 pub(crate) fn check_file_header(file: &Path, page: &[u8]) -> Result<()> {
     check_header(file, page, PAGE, FILE_MAGIC, FILE_VERSION..=FILE_VERSION)?;
     check_crc(file, page)?;
-    match get_u64(page, 16) {
+    match u64_at(page, 16) {
         found if found == PAGE as u64 => Ok(()),
         found => Err(Error::corrupt(file, 16, "page size", PAGE, found)),
     }
@@ -267,7 +270,7 @@ fn check_header(
         let found = bytes[..8].escape_ascii();
         return Err(Error::corrupt(file, 0, "magic", magic.escape_ascii(), found));
     }
-    match get_u32(bytes, 8) {
+    match u32_at(bytes, 8) {
         found if versions.contains(&found) => Ok(found),
         found if found > *versions.end() => {
             Err(Error::NewerVersion { file: file.to_owned(), found, known: *versions.end() })
@@ -277,7 +280,7 @@ fn check_header(
 }
 
 fn check_crc(file: &Path, bytes: &[u8]) -> Result<()> {
-    let expected = get_u32(bytes, CRC.start);
+    let expected = u32_at(bytes, CRC.start);
     let found = checksum(bytes);
     if expected == found {
         return Ok(());
@@ -288,7 +291,7 @@ fn check_crc(file: &Path, bytes: &[u8]) -> Result<()> {
 
 /// CRC-32C of everything but the checksum itself.
 fn checksum(bytes: &[u8]) -> u32 {
-    checksum::crc32c_append(checksum::crc32c(&bytes[..CRC.start]), &bytes[CRC.end..])
+    checksum::crc32c_around(bytes, CRC.start)
 }
 
 /// Puts the right checksum on changed bytes.
@@ -298,47 +301,17 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     bytes[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn get_u32(bytes: &[u8], at: usize) -> u32 {
-    let mut field = [0; 4];
-    field.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(field)
-}
-
-fn get_u64(bytes: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(field)
-}
-
-fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push((number & 0x7f) as u8);
-}
-
-/// A number in its shortest form. Any other form is refused, so that an image has one encoding.
-fn get_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        let bits = u64::from(byte & 0x7f);
-        if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
-            return None;
-        }
-        number |= bits << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
+/// Reads the number that `bytes` begin with.
+fn next_number(bytes: &mut &[u8]) -> Option<u64> {
+    let (number, length) = codec::number(bytes)?;
+    *bytes = &bytes[length..];
+    Some(number)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FileDamage;
 
     fn decode(bytes: &[u8]) -> Result<AllocatorImage> {
         Ok(CheckedImage::new(bytes.to_vec())?.decode())
@@ -440,7 +413,7 @@ mod tests {
             bytes[32] = 2;
             bytes.extend_from_slice(extents);
             let error = decode(&sealed(bytes)).expect_err("refused");
-            assert!(matches!(error, Error::Corrupt { what: "free extent" | "end", .. }), "{error}");
+            assert!(matches!(error, Error::Corrupt(FileDamage { what: "free extent" | "end", .. })), "{error}");
         }
         // The version with holes, without a hole.
         let mut bytes = image().encode();
@@ -448,12 +421,12 @@ mod tests {
         decode(&sealed(bytes.clone())).expect_err("refused");
         bytes.push(0);
         let error = decode(&sealed(bytes)).expect_err("refused");
-        assert!(matches!(error, Error::Corrupt { what: "holes", .. }), "{error}");
+        assert!(matches!(error, Error::Corrupt(FileDamage { what: "holes", .. })), "{error}");
         // A count that would ask for more memory than the bytes can describe.
         let mut bytes = image().encode();
         bytes[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
         let error = decode(&sealed(bytes)).expect_err("refused");
-        assert!(matches!(error, Error::Corrupt { what: "counts", .. }), "{error}");
+        assert!(matches!(error, Error::Corrupt(FileDamage { what: "counts", .. })), "{error}");
     }
 
     #[test]
@@ -488,17 +461,5 @@ mod tests {
         bytes[8] = 3;
         let error = decode(&sealed(bytes)).expect_err("newer");
         assert!(matches!(error, Error::NewerVersion { found: 3, known: 2, .. }), "{error}");
-    }
-
-    #[test]
-    fn varints_of_every_size_survive() {
-        for number in [0, 1, 0x7f, 0x80, 0x3fff, 0x4000, u64::from(u32::MAX), u64::MAX] {
-            let mut bytes = Vec::new();
-            put_varint(&mut bytes, number);
-            let mut rest = bytes.as_slice();
-            assert_eq!(get_varint(&mut rest), Some(number));
-            assert!(rest.is_empty());
-        }
-        assert_eq!(get_varint(&mut [0xff; 11].as_slice()), None);
     }
 }

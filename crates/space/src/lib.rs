@@ -19,6 +19,7 @@
 
 mod above;
 mod allocator;
+mod damage;
 mod error;
 mod extent;
 mod format;
@@ -34,6 +35,7 @@ mod store;
 mod surplus;
 
 pub use allocator::{Audit, Class, Survey};
+pub use damage::FileDamage;
 pub use error::{Error, Result};
 pub use extent::{Extent, PAGE, PageId};
 pub use format::{AllocatorImage, CheckedImage};

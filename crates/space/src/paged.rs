@@ -201,8 +201,8 @@ impl PagedFile {
     }
 
     /// Takes pages as [`PagedFile::allocate_many`] does, ahead of the log record that will name them. Until
-    /// [`PagedFile::settle`], an image counts them as free, so a crash leaves none of them behind. `discard` gives them
-    /// back.
+    /// [`PagedFile::confirm`], an image counts them as free, so a crash leaves none of them behind. `discard` gives
+    /// them back.
     ///
     /// The record that gave these pages up may not be durable yet, so the caller flushes the log before it writes to
     /// them.
@@ -215,8 +215,8 @@ impl PagedFile {
 
     /// Marks pages that were taken ahead as named by the log; other pages of `extents` stay as they are. No image may
     /// be made between the record and this call.
-    pub fn settle(&self, extents: &[Extent]) {
-        self.allocator().settle(extents);
+    pub fn confirm(&self, extents: &[Extent]) {
+        self.allocator().confirm(extents);
     }
 
     fn take_many(&self, count: usize, pages: u32, class: Class, ahead: bool) -> Result<Vec<Extent>> {

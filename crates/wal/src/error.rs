@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use space::FileDamage;
+
 /// Result of an operation on the log.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -20,6 +22,8 @@ pub enum Error {
         "the disk is full: the log needs a segment of {segment_bytes} bytes; free some space and try again ({cause})"
     )]
     Full {
+        /// The directory of the database.
+        directory: PathBuf,
         /// Size of a segment.
         segment_bytes: u64,
         /// The message of the system.
@@ -31,19 +35,8 @@ pub enum Error {
     #[error("{0}")]
     Failed(Arc<Failure>),
     /// The log is damaged in a place that was known to be durable.
-    #[error("{} is damaged at byte {offset}: {what}; expected {expected}, found {found}. A crash does not explain this: restore the log from a backup", file.display())]
-    Corrupt {
-        /// The file.
-        file: PathBuf,
-        /// Byte offset in it.
-        offset: u64,
-        /// The check that failed.
-        what: &'static str,
-        /// The content of an undamaged file.
-        expected: String,
-        /// The content of this file.
-        found: String,
-    },
+    #[error("{0}. A crash does not explain this: restore the log from a backup")]
+    Corrupt(FileDamage),
     /// A file belongs to another database.
     #[error("{} belongs to database {found}, not to {expected}: move it away", file.display())]
     Foreign {

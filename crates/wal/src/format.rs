@@ -52,6 +52,9 @@ use std::path::PathBuf;
 
 use checksum::{crc32c, crc32c_append, crc32c_append_all};
 
+use codec::sized::{array, u16_at, u32_at, u64_at};
+use space::FileDamage;
+
 use crate::{Error, Lsn};
 
 /// Size of the header block of a segment, and offset of the first group.
@@ -98,7 +101,7 @@ impl Flaw {
 
     /// The error for this flaw at an offset of a file.
     pub(crate) fn at(self, file: PathBuf, offset: u64) -> Error {
-        Error::Corrupt { file, offset, what: self.what, expected: self.expected, found: self.found }
+        Error::Corrupt(FileDamage::new(file, offset, self.what, self.expected, self.found))
     }
 }
 
@@ -116,24 +119,6 @@ macro_rules! ensure {
             return Err(Flaw::new($what, $expected, $found));
         }
     };
-}
-
-fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(&bytes[at..at + N]);
-    out
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(array(bytes, at))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array(bytes, at))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(array(bytes, at))
 }
 
 /// Header of a segment file.

@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use seeded::Bug;
-use space::FileStore;
+use space::{FileDamage, FileStore};
 
 use crate::check::Checker;
 use crate::format::{Flaw, GROUP_HEADER, GroupHeader, SegmentHeader};
@@ -211,13 +211,10 @@ fn candidates(found: &[Found], first: u64) -> Result<BTreeMap<u64, Arc<SegmentFi
         }
         match best.get(&header.number) {
             Some((other, rival)) if other.epoch == header.epoch => {
-                return Err(Error::Corrupt {
-                    file: file.segment.file.path().to_owned(),
-                    offset: 0,
-                    what: "segment header",
-                    expected: format!("one file for segment {} of epoch {}", header.number, header.epoch),
-                    found: format!("another one in {}", rival.segment.file.path().display()),
-                });
+                let expected = format!("one file for segment {} of epoch {}", header.number, header.epoch);
+                let found = format!("another one in {}", rival.segment.file.path().display());
+                let damage = FileDamage::new(file.segment.file.path(), 0, "segment header", expected, found);
+                return Err(Error::Corrupt(damage));
             }
             Some((other, _)) if other.epoch > header.epoch => {}
             _ => {

@@ -458,7 +458,8 @@ impl Pool {
         if !cause.is_disk_full() || is_directory {
             return error;
         }
-        Error::Full { segment_bytes: self.geometry.segment_bytes(), cause: error.to_string() }
+        let directory = self.store.directory().to_owned();
+        Error::Full { directory, segment_bytes: self.geometry.segment_bytes(), cause: error.to_string() }
     }
 
     /// Recycles the segments below `number`.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use psync::sim::SimDisk;
-use space::FileStore;
+use space::{FileDamage, FileStore};
 
 use crate::array::Seat;
 use crate::format::{GROUP_HEADER, record_space};
@@ -145,7 +145,7 @@ fn damage_in_a_group_of_a_slot_is_reported_with_its_place() {
     let (lsn, ..) = groups[1][0];
     assert!(disk.flip_bit("/db/wal/0.log", groups[1][2].0.0 + 50));
     match open(&disk, &options(2)).map(|_| ()) {
-        Err(Error::Corrupt { offset, what, .. }) => {
+        Err(Error::Corrupt(FileDamage { offset, what, .. })) => {
             assert_eq!((offset, what), (lsn.0 - GROUP_HEADER as u64, "group checksum"));
         }
         other => panic!("damage is not reported: {other:?}"),

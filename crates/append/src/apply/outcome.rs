@@ -1,6 +1,6 @@
 //! What an update leaves of a B+-tree in a leaf.
 
-use index::{Expiry, Operation, Payload, Seq, Stored, Update};
+use index::{Expiry, Operation, Seq, Stored, Update};
 
 use crate::format::Link;
 
@@ -17,8 +17,7 @@ impl Owned {
     pub(super) fn update(&self) -> Update<'_> {
         let operation = match &self.value {
             None => Operation::Delete,
-            Some(Stored::Inline(value)) => Operation::Put(Payload::Inline(value), self.expiry),
-            Some(Stored::Document(document)) => Operation::Put(Payload::Document(*document), self.expiry),
+            Some(value) => Operation::Put(value.as_payload(), self.expiry),
         };
         Update { key: &self.rest, seq: self.seq, operation }
     }

@@ -100,11 +100,11 @@ impl Apply<'_> {
             }
             start = end;
         }
-        self.settle(children)
+        self.balance(children)
     }
 
     /// Joins small nodes with a neighbour and splits large ones.
-    fn settle(&mut self, children: Vec<Child>) -> Result<Vec<Child>> {
+    fn balance(&mut self, children: Vec<Child>) -> Result<Vec<Child>> {
         self.read_neighbours(&children)?;
         let mut joined: Vec<Child> = Vec::with_capacity(children.len());
         for child in children {
@@ -113,16 +113,16 @@ impl Apply<'_> {
                 Some(before) => self.join(before, child, &mut joined)?,
             }
         }
-        let mut settled = Vec::with_capacity(joined.len());
+        let mut balanced = Vec::with_capacity(joined.len());
         for child in joined {
             match child {
                 Child::New(content) if content.is_large() => {
-                    settled.extend(content.split().into_iter().map(Child::New))
+                    balanced.extend(content.split().into_iter().map(Child::New))
                 }
-                other => settled.push(other),
+                other => balanced.push(other),
             }
         }
-        Ok(settled)
+        Ok(balanced)
     }
 
     /// Puts two neighbours into a list, as one node if one of them is small.

@@ -44,32 +44,11 @@ impl<'a> Input<'a> {
     /// A number.
     #[inline]
     pub(crate) fn number(&mut self) -> Checked<u64> {
-        // Most numbers take one byte.
-        match self.bytes.get(self.at) {
-            Some(byte) if *byte < 0x80 => {
-                self.at += 1;
-                Ok(u64::from(*byte))
-            }
-            _ => self.long_number(),
-        }
-    }
-
-    fn long_number(&mut self) -> Checked<u64> {
-        let (mut number, begin) = (0, self.at);
-        for shift in (0..64).step_by(7) {
-            let byte = self.take(1)?[0];
-            let bits = u64::from(byte & 0x7f);
-            let fits = shift < 63 || bits <= 1;
-            let is_last = byte & 0x80 == 0;
-            if !fits || (is_last && bits == 0 && shift > 0) {
-                break;
-            }
-            number |= bits << shift;
-            if is_last {
-                return Ok(number);
-            }
-        }
-        Err(Damage::new(begin, "number", "one of 64 bits in its shortest form", "another"))
+        let Some((number, length)) = codec::number(&self.bytes[self.at..]) else {
+            return self.damage("number", "one of 64 bits in its shortest form", "another");
+        };
+        self.at += length;
+        Ok(number)
     }
 
     /// A count of bytes, or of things of at least a byte each; an error if fewer bytes follow.

@@ -22,13 +22,14 @@
 
 use std::ops::Range;
 
+use codec::put_number;
 use doclog::DocPointer;
 use index::due::{self, Due};
 use index::{Operation, Seq, Time, Update};
 use mapped::{Shared, SharedBytes};
 
 use super::input::Input;
-use super::{Checked, Damage, KEY_BYTES_MAX, Link, put_bytes, put_link, put_number, put_version};
+use super::{Checked, Damage, KEY_BYTES_MAX, Link, put_bytes, put_link, put_version};
 
 /// Fewest bytes of an entry: a group with a single tombstone under an empty chunk.
 const ENTRY_BYTES_MIN: usize = 6;

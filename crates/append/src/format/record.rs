@@ -38,6 +38,7 @@
 //!         segments of documents that were made of values: as the first list
 //! ```
 
+use codec::sized::{u32_at, u64_at};
 use doclog::{DocImage, DocLength, DocPointer, Retained, SegmentId};
 use index::due::{Due, UNITS_LIMIT};
 use index::{Seq, TableId};
@@ -102,14 +103,6 @@ pub(crate) struct Redo {
     pub(crate) made: Vec<Retained>,
     pub(crate) dropped: Vec<(SegmentId, u64)>,
     pub(crate) documents: Vec<Retained>,
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 fn put_place(out: &mut Vec<u8>, pointer: Option<DocPointer>) {
@@ -226,7 +219,7 @@ impl Commit {
 }
 
 fn record_crc(bytes: &[u8]) -> u32 {
-    checksum::crc32c_append(checksum::crc32c(&bytes[..4]), &bytes[8..])
+    checksum::crc32c_around(bytes, 4)
 }
 
 /// Puts the right checksum on a record.

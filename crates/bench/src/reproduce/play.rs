@@ -2,7 +2,7 @@
 //!
 //! 1. A [`Player`] draws its keys from a seed, so that the contestants of one repeat get the same keys.
 //! 2. Every value read is checked, and every loaded key must be found: a fast wrong answer is an error, not a figure.
-//! 3. A sample with inserts ends when all of them are in the tree ([`crate::trees::Tree::settle`]), and that time
+//! 3. A sample with inserts ends when all of them are in the tree ([`crate::trees::Tree::write_back`]), and that time
 //!    counts.
 
 use std::time::{Duration, Instant};
@@ -144,7 +144,7 @@ impl<'a> Player<'a> {
         let begun = Instant::now();
         let lab = self.lab;
         let (done, _) = lab.repeat_for(time, || self.insert().map(|()| 1))?;
-        self.prepared.tree.settle()?;
+        self.prepared.tree.write_back()?;
         Ok(begun.elapsed().as_secs_f64() * 1e6 / done as f64)
     }
 
@@ -202,7 +202,7 @@ impl<'a> Player<'a> {
             Ok(1)
         })?;
         let begun = Instant::now();
-        self.prepared.tree.settle()?;
+        self.prepared.tree.write_back()?;
         mixed.insert_seconds += begun.elapsed().as_secs_f64();
         mixed.operations = done;
         Ok(mixed)

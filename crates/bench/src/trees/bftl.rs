@@ -284,7 +284,7 @@ impl Tree for Bftl {
         Scan { reader: Reader::new(self, &state), records, first, end, visit, count: 0, leaf }.run()
     }
 
-    fn settle(&self) -> Result<()> {
+    fn write_back(&self) -> Result<()> {
         let mut state = self.state.write();
         state.check()?;
         if state.reservation.is_empty() { Ok(()) } else { self.commit(&mut state) }

@@ -280,8 +280,8 @@ impl Tree for BLinkTree {
         }
     }
 
-    fn settle(&self) -> Result<()> {
-        self.pager.settle()
+    fn write_back(&self) -> Result<()> {
+        self.pager.write_back()
     }
 
     fn memory_bytes(&self) -> u64 {

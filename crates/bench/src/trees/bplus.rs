@@ -281,8 +281,8 @@ impl Tree for BPlusTree {
         }
     }
 
-    fn settle(&self) -> Result<()> {
-        self.pager.settle()
+    fn write_back(&self) -> Result<()> {
+        self.pager.write_back()
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -262,7 +262,7 @@ impl Tree for FdTree {
         Ok(count)
     }
 
-    fn settle(&self) -> Result<()> {
+    fn write_back(&self) -> Result<()> {
         let writer = self.writer.lock();
         if !self.state.read().head.is_empty() {
             self.merge_down()?;

@@ -10,7 +10,7 @@
 //!    node dirty.
 //! 4. The file grows ahead by an eighth of its size, written with zeros, so that the first write of a node costs no
 //!    more than later ones.
-//! 5. [`Pager::settle`] writes the dirty nodes, in the order of the file.
+//! 5. [`Pager::write_back`] writes the dirty nodes, in the order of the file.
 //!
 //! Invariants:
 //! - The lock of the pool is never held across I/O, and no thread waits for a latch while holding that lock.
@@ -244,7 +244,7 @@ impl Pager {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn settle(&self) -> Result<()> {
+    pub fn write_back(&self) -> Result<()> {
         let mut nodes: Vec<NodeId> = self.pool.lock().frames.iter().map(|(node, _)| *node).collect();
         nodes.sort_unstable();
         for node in nodes {

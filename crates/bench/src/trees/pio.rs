@@ -132,7 +132,7 @@ impl Tree for Pio {
         Ok(count)
     }
 
-    fn settle(&self) -> Result<()> {
+    fn write_back(&self) -> Result<()> {
         Ok(self.database.drain()?)
     }
 

@@ -63,9 +63,13 @@ fn a_tree_takes_everything_and_gives_everything_up() {
                 carry_out(&*tree, shape, &mut map, &Operation::Delete(number));
             }
             check_scan(&*tree, shape, &map, 0, 2500);
-            for last in
-                [Operation::Get(900), Operation::Settle, Operation::Get(900), Operation::Delete(900), Operation::Settle]
-            {
+            for last in [
+                Operation::Get(900),
+                Operation::WriteBack,
+                Operation::Get(900),
+                Operation::Delete(900),
+                Operation::WriteBack,
+            ] {
                 carry_out(&*tree, shape, &mut map, &last);
             }
             check_scan(&*tree, shape, &map, 0, 2500);
@@ -78,14 +82,14 @@ fn overwrite(tree: &dyn Tree, shape: Shape, content: u64) {
     for number in (0..3000).map(|step: u16| u16::try_from(u32::from(step) * 7919 % 3000).expect("small")) {
         tree.put(&key(shape, number), &value(shape, content)).expect("put");
     }
-    tree.settle().expect("settled");
+    tree.write_back().expect("written");
 }
 
 fn delete_all(tree: &dyn Tree, shape: Shape) {
     for number in 0..3000 {
         tree.delete(&key(shape, number)).expect("deleted");
     }
-    tree.settle().expect("settled");
+    tree.write_back().expect("written");
 }
 
 #[test]

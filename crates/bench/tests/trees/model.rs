@@ -61,7 +61,7 @@ pub(crate) enum Operation {
     DeleteRange(u16, u16),
     Get(u16),
     Scan(u16, u16),
-    Settle,
+    WriteBack,
 }
 
 pub(crate) fn operations() -> impl Strategy<Value = Vec<Operation>> {
@@ -72,7 +72,7 @@ pub(crate) fn operations() -> impl Strategy<Value = Vec<Operation>> {
         1 => (number.clone(), 0..200_u16).prop_map(|(first, length)| Operation::DeleteRange(first, first + length)),
         2 => number.clone().prop_map(Operation::Get),
         1 => (number, 0..100_u16).prop_map(|(first, length)| Operation::Scan(first, first + length)),
-        1 => Just(Operation::Settle),
+        1 => Just(Operation::WriteBack),
     ];
     prop::collection::vec(operation, 1..400)
 }
@@ -99,7 +99,7 @@ pub(crate) fn carry_out(tree: &dyn Tree, shape: Shape, map: &mut Map, operation:
             assert_eq!(there.then_some(found), map.get(&number).map(|content| value(shape, *content)));
         }
         Operation::Scan(first, end) => check_scan(tree, shape, map, first, end),
-        Operation::Settle => tree.settle().expect("settled"),
+        Operation::WriteBack => tree.write_back().expect("written"),
     }
 }
 

@@ -40,8 +40,9 @@ pub(crate) struct Step<'a> {
 pub(crate) enum Documents<'a> {
     /// No change.
     Stay,
-    /// These documents live from now on, in place of others.
-    Moved(&'a [DocPointer]),
+    /// These documents live from now on, in place of others. `keep` is called once the step is logged: until then their
+    /// room may be given back.
+    Moved { places: &'a [DocPointer], keep: &'a dyn Fn() -> Result<()> },
     /// The table changes as a whole. `retained`: bytes, by segment, that live from now on. `restored`, of a rollback:
     /// bytes, by segment, that live no more.
     Whole { retained: &'a [Retained], restored: Option<&'a Restored> },
@@ -62,7 +63,9 @@ impl<'a> Step<'a> {
         let (mut retained, mut restored, mut dropped) = (Vec::new(), None, self.applied.dropped_documents.clone());
         match self.documents {
             Documents::Stay => {}
-            Documents::Moved(moved) => moved.iter().for_each(|document| Retained::count(&mut retained, document)),
+            Documents::Moved { places, .. } => {
+                places.iter().for_each(|document| Retained::count(&mut retained, document));
+            }
             Documents::Whole { retained: all, restored: back } => {
                 (retained, restored, dropped) = (all.to_vec(), back.cloned(), Vec::new());
             }
@@ -85,10 +88,15 @@ impl<'a> Step<'a> {
     /// When the counts of documents do not suffice for the dropped ones.
     pub(crate) fn show(&self, _held: &mut Upkeep, replace: impl FnOnce()) -> Result<()> {
         let (table, applied) = (self.table, self.applied);
+        if let Documents::Moved { keep, .. } = self.documents {
+            keep()?;
+        }
         table.tree.publish(applied);
         match self.documents {
             Documents::Stay => {}
-            Documents::Moved(moved) => moved.iter().try_for_each(|document| table.documents.retain(document, 0))?,
+            Documents::Moved { places, .. } => {
+                places.iter().try_for_each(|document| table.documents.retain(document, 0))?;
+            }
             Documents::Whole { retained, restored } => {
                 retained.iter().try_for_each(|retained| table.documents.retain_in(retained))?;
                 let mut dropped = restored.iter().flat_map(|restored| &restored.dropped);
@@ -155,7 +163,7 @@ fn append(engine: &Engine, record: &FlushEnd) -> Result<()> {
     let count = payloads.len();
     for (number, payload) in payloads.iter().enumerate() {
         let kind = if number + 1 == count { kind::FLUSH_END } else { kind::FLUSH_END_PART };
-        engine.wal.append(kind, &[payload], false, wal::Claim::Upkeep).map_err(|error| engine.log_error(error))?;
+        engine.wal.append(kind, &[payload], false, wal::Claim::Upkeep)?;
     }
     engine.threads.note_log(engine.wal.end());
     Ok(())

@@ -51,7 +51,7 @@ impl Swap<'_> {
     ) -> Result<Seq> {
         let Self { engine, table, .. } = *self;
         let commit = engine.wal.append(kind, &[payload], true, Claim::Upkeep);
-        let commit = commit.map_err(|error| engine.write_error(engine.log_error(error)));
+        let commit = commit.map_err(|error| engine.write_error(error.into()));
         let seq = commit.as_ref().map_or(Seq(0), |position| Seq(position.seq));
         let applied = take(seq);
         let documents = Documents::Whole { retained: self.retained, restored: self.restored.as_ref() };

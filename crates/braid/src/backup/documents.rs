@@ -15,7 +15,9 @@ use super::{
     encoder::Encoder,
     format::{Change, Pair},
 };
-use crate::{engine::Engine, error::Result, handles::table::Table, tables::catalog::TableState};
+use crate::{
+    engine::Engine, error::Result, handles::table::Table, tables::catalog::TableState, words::portions::first_portion,
+};
 
 /// Most bytes of gathered keys and places, apart from those of a single stretch.
 const GATHERED_BYTES_MAX: usize = 32 << 20;
@@ -100,15 +102,9 @@ impl Gathered {
 /// Cuts the list into portions read together.
 fn portions(mut list: &[Document]) -> impl Iterator<Item = &[Document]> {
     std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let fits = |document: &&Document| {
-            let is_first = bytes == 0;
-            bytes += document.place.length.original();
-            is_first || bytes <= PORTION_BYTES
-        };
-        let count = list.iter().take(PORTION_DOCUMENTS).take_while(fits).count();
-        let (portion, rest) = list.split_at(count);
-        list = rest;
+        let most = &list[..list.len().min(PORTION_DOCUMENTS)];
+        let portion = first_portion(most, PORTION_BYTES, |document| document.place.length.original());
+        list = &list[portion.len()..];
         (!portion.is_empty()).then_some(portion)
     })
 }

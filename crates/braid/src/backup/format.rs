@@ -34,9 +34,8 @@
 //! bytes. Blocks that begin or drop a table have the payloads of the log's records for the same
 //! ([`crate::format::CreateTable`]). Their leaf pages are 0 when the database no longer knows the number.
 
+use codec::Fields;
 use index::{Expiry, Seq, TableId};
-
-use crate::words::fields::Fields;
 
 /// Version of a backup.
 pub(crate) const VERSION: u32 = 1;
@@ -149,9 +148,7 @@ impl Header {
 
 /// CRC-32C of a header with the CRC field zero. The CRC of the first block continues this one.
 pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
-    let mut blank = *bytes;
-    blank[CRC_AT..CRC_AT + 4].fill(0);
-    checksum::crc32c(&blank)
+    checksum::crc32c_blanked(bytes, CRC_AT)
 }
 
 /// Fills in the header of a block, whose bytes begin with room for a header. Returns the CRC of the block.

@@ -2,6 +2,7 @@
 
 use std::{ops::ControlFlow, path::Path};
 
+use codec::Fields;
 use psync::sim::SimDisk;
 
 use super::format::{
@@ -11,7 +12,7 @@ use crate::{
     format::{CreateTable, decode_table, encode_table},
     handles::database::Database,
     options::Options,
-    words::{fields::Fields, structure::Structure},
+    words::structure::Structure,
 };
 
 /// Copies a stream with correct checksums in its header, and in its blocks as far as their lengths are valid.

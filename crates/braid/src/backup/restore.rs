@@ -19,6 +19,7 @@ use std::{
     thread,
 };
 
+use codec::Fields;
 use index::Seq;
 use index::{Expiry, TableId};
 use psync::Psync;
@@ -37,7 +38,7 @@ use crate::{
     handles::{batch::WriteBatch, database::Database, load::Loader, table::Table},
     open,
     options::{Options, TableOptions},
-    words::{durability::Durability, fields::Fields},
+    words::durability::Durability,
 };
 
 /// Blocks read ahead.
@@ -360,7 +361,7 @@ impl<'a> Restore<'a> {
 
     fn table(&mut self, payload: &[u8]) -> Result<Option<()>> {
         let Some(begin) = CreateTable::decode(payload) else { return Ok(None) };
-        self.settle()?;
+        self.commit_all()?;
         self.counts.tables += 1;
         if let Some(before) = self.tables.remove(&begin.id) {
             self.db.drop_table(before.name())?;
@@ -378,7 +379,7 @@ impl<'a> Restore<'a> {
 
     fn dropped(&mut self, payload: &[u8]) -> Result<Option<()>> {
         let Some(table) = decode_table(payload).and_then(|id| self.tables.remove(&id)) else { return Ok(None) };
-        self.settle()?;
+        self.commit_all()?;
         self.current = None;
         self.counts.changes += 1;
         self.db.drop_table(table.name())?;
@@ -413,7 +414,7 @@ impl<'a> Restore<'a> {
 
     fn changes(&mut self, payload: &[u8]) -> Result<Option<()>> {
         if self.loader.is_some() {
-            self.settle()?;
+            self.commit_all()?;
         }
         self.current = None;
         let mut fields = Fields(payload);
@@ -469,7 +470,7 @@ impl<'a> Restore<'a> {
     }
 
     fn end(&mut self, payload: &[u8]) -> Result<Option<()>> {
-        self.settle()?;
+        self.commit_all()?;
         self.current = None;
         self.summary.pairs += self.counts.pairs;
         self.summary.changes += self.counts.changes;
@@ -479,7 +480,7 @@ impl<'a> Restore<'a> {
     }
 
     /// Finishes the load, and commits the pending changes.
-    fn settle(&mut self) -> Result<()> {
+    fn commit_all(&mut self) -> Result<()> {
         if let Some(loader) = self.loader.take() {
             loader.finish()?;
         }

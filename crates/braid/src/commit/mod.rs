@@ -119,7 +119,7 @@ impl Engine {
         match self.place(items, &payload, durability, check) {
             Ok(Placed::At(position)) => {
                 self.counters.committed(items.len(), bytes);
-                self.settle(&position, durability)?;
+                self.make_safe(&position, durability)?;
                 self.keep_written(items, &documents);
                 Ok(Tried::Committed(Seq(position.seq)))
             }
@@ -199,7 +199,7 @@ impl Engine {
                     self.make_room_in_log(error)?;
                     continue;
                 }
-                Err(error) => return Err(self.write_error(self.log_error(error))),
+                Err(error) => return Err(self.write_error(error.into())),
             };
             stripes.note(&rising, deletes_ranges, Seq(position.seq), payload);
             drop(stripes);
@@ -331,7 +331,7 @@ impl Engine {
             }
             position => position,
         };
-        position.map_err(|error| self.write_error(self.log_error(error)))
+        position.map_err(|error| self.write_error(error.into()))
     }
 
     fn append_once(
@@ -347,7 +347,7 @@ impl Engine {
         self.retention.yield_space();
         let ticket = self.signal.post(true);
         self.work_inline();
-        self.signal.answer(ticket).map_err(|_| self.write_error(self.log_error(full)))
+        self.signal.answer(ticket).map_err(|_| self.write_error(full.into()))
     }
 
     /// A locked item, if the commit has a document, which would otherwise be written in vain. All items are checked
@@ -364,7 +364,7 @@ impl Engine {
     /// Makes a record as safe as asked, publishes the due changes, and waits until this one is visible.
     pub(crate) fn finish(&self, position: wal::Position, change: Change, durability: Durability) -> Result<()> {
         self.announce(&position, change, durability);
-        self.settle(&position, durability)
+        self.make_safe(&position, durability)
     }
 
     /// Announces the change of a record, to be published once the record is as safe as asked.
@@ -379,7 +379,7 @@ impl Engine {
     }
 
     /// Makes an announced record as safe as asked, and waits until it is visible.
-    fn settle(&self, position: &wal::Position, durability: Durability) -> Result<()> {
+    fn make_safe(&self, position: &wal::Position, durability: Durability) -> Result<()> {
         self.threads.note_log(position.end);
         let safe = match durability {
             // The flushing thread publishes for all flushed commits.
@@ -388,7 +388,7 @@ impl Engine {
             Durability::Lazy(interval) => self.lazily(position.end, interval),
         };
         if let Err(error) = safe {
-            let cause = self.log_error(error).cause();
+            let cause = Error::from(error).cause();
             self.fail(&cause);
             return Err(Error::OutcomeUnknown { cause });
         }

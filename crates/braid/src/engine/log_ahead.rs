@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 use wal::Lsn;
 
-use crate::engine::Engine;
+use crate::{engine::Engine, error::Error};
 
 /// Time between two checks of the spare segments.
 const PREPARE_PACE: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ fn flush(engine: &Engine, end: Lsn) -> bool {
     if engine.health.check().is_err() {
         return false;
     }
-    engine.wal.flush_through(end).map_err(|error| engine.fail(engine.log_error(error).cause())).is_ok()
+    engine.wal.flush_through(end).map_err(|error| engine.fail(Error::from(error).cause())).is_ok()
 }
 
 /// Prepares the next log segments, until the keeper is stopped or a failure ends all writing.
@@ -51,7 +51,7 @@ pub(crate) fn prepare(engine: &Engine) {
     }
     match engine.wal.prepare() {
         Ok(()) => {}
-        Err(failed @ wal::Error::Failed(_)) => engine.fail(engine.log_error(failed).cause()),
+        Err(failed @ wal::Error::Failed(_)) => engine.fail(Error::from(failed).cause()),
         Err(error) => tracing::warn!(%error, "no spare log segment"),
     }
 }
@@ -134,7 +134,7 @@ mod tests {
             prepare(table.engine());
             assert_eq!(disk.faults_left(), 0, "the segment was to be longer");
             assert_eq!(table.engine().health.check().is_err(), fails);
-            assert_eq!(matches!(put(), Err(crate::error::Error::Failed { .. })), fails);
+            assert_eq!(matches!(put(), Err(Error::Failed { .. })), fails);
         }
     }
 

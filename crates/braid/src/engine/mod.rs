@@ -264,7 +264,7 @@ impl Engine {
         self.flush_log()?;
         let waits = self.catalog.live().iter().any(|table| table.oldest_unapplied().is_some());
         if waits || !self.is_saved() {
-            return self.wal.close().map_err(|error| self.log_error(error));
+            return Ok(self.wal.close()?);
         }
         self.superblock.lock().mark_clean(self.wal.end())
     }
@@ -356,7 +356,7 @@ impl Engine {
         let (room, enough_for) =
             if bytes <= LITTLE_BYTES { (LITTLE_LOG_BYTES, LITTLE_BYTES) } else { (u64::MAX, u64::MAX) };
         self.pages.make_reserve().map_err(|error| self.write_error(error.into()))?;
-        self.wal.reserve(room).map_err(|error| self.write_error(self.log_error(error)))?;
+        self.wal.reserve(room).map_err(|error| self.write_error(error.into()))?;
         let mut reserves = self.reserves.lock();
         // A rest may have given the room back meanwhile.
         if reserves.rests == rests {
@@ -385,7 +385,7 @@ impl Engine {
 
     /// Makes the whole log durable.
     pub(crate) fn flush_log(&self) -> Result<()> {
-        self.wal.flush_through(self.wal.end()).map_err(|error| self.log_error(error))
+        Ok(self.wal.flush_through(self.wal.end())?)
     }
 
     /// Makes the whole log durable, including a record that takes effect once durable. A failure ends all writing, and
@@ -405,11 +405,6 @@ impl Engine {
         let (end, last) = (self.wal.end(), Seq(self.wal.last_seq()));
         self.publisher
             .between(|visible, frontier| with(visible, if visible >= last { frontier.max(end) } else { frontier }))
-    }
-
-    /// A log error in terms of the database.
-    pub(crate) fn log_error(&self, error: wal::Error) -> Error {
-        crate::error::convert::log_error(error, &self.path)
     }
 
     /// Without background threads, does their work until none is left or a step fails.

@@ -33,6 +33,9 @@ const RATE_MEMORY: f64 = 0.3;
 const ROOM_SECTIONS: u64 = 6;
 /// A single queue of this many mean sections is due in any case.
 const DUE_SECTIONS: u64 = 4;
+/// A stretch of nodes, or of documents that cleaning moves, has this part of the budget, and so many bytes at most.
+const STRETCH_PART: u64 = 8;
+const STRETCH_BYTES_MAX: u64 = 8 << 20;
 /// The log that recovery needs should have at most this many times the bytes of a quarter of the write buffer. Random
 /// puts to 10 M records of 108 bytes wrote 7.0 GB of nodes with 5, 6.2 with 6, 5.6 with 7, 5.4 with 8, 5.0 with 16.
 const LOG_PER_QUARTER_WRITE_BUFFER: u64 = 7;
@@ -164,6 +167,12 @@ impl Pressure {
     /// A round takes queues of about this many bytes together.
     pub(crate) fn round_bytes(&self) -> u64 {
         self.budget / self.section_count()
+    }
+
+    /// Bytes of a stretch of nodes that is rewritten, or of documents that cleaning moves. It takes a few times as much
+    /// memory.
+    pub(crate) fn stretch_bytes(&self) -> usize {
+        usize::try_from((self.budget / STRETCH_PART).min(STRETCH_BYTES_MAX)).unwrap_or(usize::MAX).max(1)
     }
 
     /// Bytes of waiting operations.

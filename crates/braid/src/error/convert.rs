@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use space::FileDamage;
+
 use crate::error::Error;
 
 fn corrupt(file: &Path, offset: u64, what: &str, expected: String, found: String) -> Error {
@@ -14,13 +16,18 @@ pub(crate) fn malformed_record(path: &Path, lsn: wal::Lsn, expected: String, fou
     corrupt(&path.join("wal"), lsn.0, what, expected, found)
 }
 
+impl From<FileDamage> for Error {
+    fn from(damage: FileDamage) -> Self {
+        let FileDamage { file, offset, what, expected, found } = damage;
+        corrupt(&file, offset, what, expected, found)
+    }
+}
+
 impl From<space::Error> for Error {
     fn from(error: space::Error) -> Self {
         match error {
             space::Error::Io(error) => Self::Io(error),
-            space::Error::Corrupt { file, offset, what, expected, found } => {
-                corrupt(&file, offset, what, expected, found)
-            }
+            space::Error::Corrupt(damage) => damage.into(),
             space::Error::State { file, operation, extent, expected, found } => corrupt(
                 &file,
                 extent.page.0 * space::PAGE as u64,
@@ -51,9 +58,7 @@ impl From<doclog::Error> for Error {
         match error {
             doclog::Error::Io(error) => Self::Io(error),
             doclog::Error::Space(error) => error.into(),
-            doclog::Error::Corrupt { file, offset, what, expected, found } => {
-                corrupt(&file, offset, what, expected, found)
-            }
+            doclog::Error::Corrupt(damage) => damage.into(),
             doclog::Error::NewerVersion { file, found, known, .. } => {
                 Self::NewerVersion { path: file, found, supported: known }
             }
@@ -92,32 +97,35 @@ impl From<index::Error> for Error {
     }
 }
 
-/// A log error; `path` is the database directory.
-pub(crate) fn log_error(error: wal::Error, path: &Path) -> Error {
-    match error {
-        wal::Error::Io(error) => Error::Io(error),
-        wal::Error::Space(error) => error.into(),
-        full @ wal::Error::Full { .. } => Error::DiskFull { path: path.to_owned(), problem: full.to_string() },
-        wal::Error::Failed(failure) => Error::Failed { cause: failure.to_string() },
-        wal::Error::Corrupt { file, offset, what, expected, found } => corrupt(&file, offset, what, expected, found),
-        wal::Error::Foreign { file, expected, found } => {
-            Error::ForeignFile { path: file, reason: format!("it belongs to database {found}, not to {expected}") }
+impl From<wal::Error> for Error {
+    fn from(error: wal::Error) -> Self {
+        match error {
+            wal::Error::Io(error) => Self::Io(error),
+            wal::Error::Space(error) => error.into(),
+            wal::Error::Full { ref directory, .. } => {
+                Self::DiskFull { path: directory.clone(), problem: error.to_string() }
+            }
+            wal::Error::Failed(failure) => Self::Failed { cause: failure.to_string() },
+            wal::Error::Corrupt(damage) => damage.into(),
+            wal::Error::Foreign { file, expected, found } => {
+                Self::ForeignFile { path: file, reason: format!("it belongs to database {found}, not to {expected}") }
+            }
+            wal::Error::NewerVersion { file, found, supported } => {
+                Self::NewerVersion { path: file, found: found.into(), supported: supported.into() }
+            }
+            wal::Error::SegmentSize { file, expected, found } => {
+                corrupt(&file, 0, "size of a log segment", expected.to_string(), found.to_string())
+            }
+            wal::Error::EpochUsed { file, epoch, found } => {
+                corrupt(&file, 0, "epoch of the log", format!("below {epoch}"), found.to_string())
+            }
+            wal::Error::Trimmed { seq, oldest } => Self::ChangesGone { after: seq.saturating_sub(1), oldest },
+            wal::Error::RecordTooLarge { bytes, max } => {
+                Self::BatchTooLarge { bytes, limit: max, inline: btree::INLINE_BYTES_MAX }
+            }
+            wal::Error::ReadOnly => Self::ReadOnly,
+            wal::Error::Closed => Self::Closed,
+            other @ wal::Error::InvalidOptions(_) => Self::Option { option: "log", problem: other.to_string() },
         }
-        wal::Error::NewerVersion { file, found, supported } => {
-            Error::NewerVersion { path: file, found: found.into(), supported: supported.into() }
-        }
-        wal::Error::SegmentSize { file, expected, found } => {
-            corrupt(&file, 0, "size of a log segment", expected.to_string(), found.to_string())
-        }
-        wal::Error::EpochUsed { file, epoch, found } => {
-            corrupt(&file, 0, "epoch of the log", format!("below {epoch}"), found.to_string())
-        }
-        wal::Error::Trimmed { seq, oldest } => Error::ChangesGone { after: seq.saturating_sub(1), oldest },
-        wal::Error::RecordTooLarge { bytes, max } => {
-            Error::BatchTooLarge { bytes, limit: max, inline: btree::INLINE_BYTES_MAX }
-        }
-        wal::Error::ReadOnly => Error::ReadOnly,
-        wal::Error::Closed => Error::Closed,
-        other @ wal::Error::InvalidOptions(_) => Error::Option { option: "log", problem: other.to_string() },
     }
 }

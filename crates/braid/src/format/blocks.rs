@@ -1,8 +1,9 @@
 //! Fields that several records have.
 
+use codec::Fields;
 use index::Seq;
 
-use crate::words::{applied::AppliedThrough, fields::Fields};
+use crate::words::applied::AppliedThrough;
 
 /// Appends a block of steps: seq and key of each.
 pub(super) fn put_applied(bytes: &mut Vec<u8>, applied: &AppliedThrough) {

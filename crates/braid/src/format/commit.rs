@@ -1,9 +1,12 @@
 //! The record of a commit.
 
-use index::{DocPointer, Expiry, Operation, Payload, Seq, TableId, Time, Update};
+use std::collections::BTreeMap;
 
-use super::blocks::put_block;
-use crate::words::fields::Fields;
+use codec::Fields;
+use index::{DocPointer, Expiry, Operation, Payload, Seq, TableId, Time, Update};
+use wal::Group;
+
+use super::{blocks::put_block, kind};
 
 /// Operation codes inside a commit; 0 is never valid, 8 and up are free.
 mod code {
@@ -145,6 +148,19 @@ impl<'a> Iterator for Operations<'a> {
         }
         Some(operation)
     }
+}
+
+/// The documents that the commits of a log group refer to, by table.
+pub(crate) fn documents_of(group: &Group<'_>) -> BTreeMap<TableId, Vec<DocPointer>> {
+    let mut by_table: BTreeMap<TableId, Vec<DocPointer>> = BTreeMap::new();
+    for record in group.records().filter(|record| record.kind == kind::COMMIT) {
+        for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
+            if let Some(document) = logged.document() {
+                by_table.entry(table).or_default().push(document);
+            }
+        }
+    }
+    by_table
 }
 
 pub(super) fn document(fields: &mut Fields<'_>) -> Option<DocPointer> {

@@ -1,5 +1,6 @@
 //! The record of a flush-end, which may be in several pieces.
 
+use codec::Fields;
 use doclog::{Retained, SegmentId};
 use index::{DocPointer, TableId, Time};
 
@@ -8,7 +9,8 @@ use super::{
     commit::document,
     history::{self, Restored},
 };
-use crate::words::{applied::AppliedThrough, fields::Fields};
+
+use crate::words::applied::AppliedThrough;
 
 /// The record that ends an apply.
 #[derive(Clone, Debug, PartialEq, Eq)]

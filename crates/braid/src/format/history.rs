@@ -25,11 +25,11 @@
 //! 1. segments with dead documents, each its number 8 and bytes 8;
 //! 2. the range tombstones that are valid from here on.
 
+use codec::Fields;
 use doclog::{Retained, SegmentId};
 use index::{RangeTombstones, Seq, TableId, Time};
 
 use super::{blocks::put_block, ranges};
-use crate::words::fields::Fields;
 
 /// A retained state of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The checkpoint image.
 
+use codec::Fields;
 use index::{RangeTombstones, Seq, TableId, Time};
 use wal::Lsn;
 
@@ -10,7 +11,8 @@ use super::{
     settings::TableSettings,
     table::new_table_id,
 };
-use crate::words::{applied::AppliedThrough, fields::Fields, structure::Structure};
+
+use crate::words::{applied::AppliedThrough, structure::Structure};
 
 /// The first bytes of an image.
 pub(crate) const IMAGE_MAGIC: [u8; 8] = *b"BRAIDIMG";

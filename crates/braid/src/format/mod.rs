@@ -44,7 +44,7 @@ mod superblock;
 mod table;
 
 pub(crate) use self::commit::{
-    COMMIT_TIME_BYTES, Logged, Operations, put_commit_time, put_delete_range, put_operation,
+    COMMIT_TIME_BYTES, Logged, Operations, documents_of, put_commit_time, put_delete_range, put_operation,
 };
 pub(crate) use self::flush_end::{FlushEnd, FlushEndPiece};
 pub(crate) use self::history::{Restored, RetainedHeader, RollBack, SetHistory};

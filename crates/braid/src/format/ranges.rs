@@ -10,10 +10,10 @@
 //! | . | 4 | bytes of the seqs |
 //! | . | 8 each | seqs, newest first |
 
+use codec::Fields;
 use index::{Fragment, RangeTombstones, Seq};
 
 use super::blocks::{length_of, put_block};
-use crate::words::fields::Fields;
 
 /// Appends the tombstones of a table as a block.
 pub(super) fn put_tombstones(bytes: &mut Vec<u8>, tombstones: &RangeTombstones) {

@@ -11,9 +11,8 @@
 //! | 4 | 4 | history: how many headers are retained |
 //! | 8 | 8 | zero |
 
+use codec::Fields;
 use doclog::Compression;
-
-use crate::words::fields::Fields;
 
 /// Bytes of encoded settings.
 const BYTES: usize = 16;

@@ -1,10 +1,10 @@
 //! The slots of the superblock.
 
+use codec::Fields;
 use space::{Extent, PageId};
 use wal::Lsn;
 
 use super::VERSION;
-use crate::words::fields::Fields;
 
 /// Bytes of a superblock slot.
 pub(crate) const SLOT_BYTES: usize = 4096;
@@ -93,9 +93,7 @@ impl Superblock {
         let mut fields = Fields(&slot[8..]);
         let version = fields.u32().ok_or(SlotError::Field)?;
         let stored = fields.u32().ok_or(SlotError::Field)?;
-        let mut blank = *slot;
-        blank[CRC_AT..CRC_AT + 4].fill(0);
-        let computed = checksum::crc32c(&blank);
+        let computed = checksum::crc32c_blanked(slot, CRC_AT);
         if version != VERSION {
             return Err(SlotError::Version(version, stored == computed));
         }
@@ -119,7 +117,6 @@ impl Superblock {
 
 /// Puts the checksum on a slot.
 pub(crate) fn seal_slot(slot: &mut [u8; SLOT_BYTES]) {
-    slot[CRC_AT..CRC_AT + 4].fill(0);
-    let crc = checksum::crc32c(slot);
+    let crc = checksum::crc32c_blanked(slot, CRC_AT);
     slot[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
 }

@@ -1,9 +1,11 @@
 //! Records of tables that come and go.
 
+use codec::Fields;
 use index::TableId;
 
 use super::{blocks::put_block, settings::TableSettings};
-use crate::words::{fields::Fields, structure::Structure};
+
+use crate::words::structure::Structure;
 
 /// The record that begins a table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,3 +1,4 @@
+use codec::Fields;
 use doclog::{DocLength, Retained, SegmentId};
 use index::{DocPointer, Expiry, Operation, Payload, Seq, TableId, Time, Update};
 use proptest::prelude::*;
@@ -9,7 +10,8 @@ use super::{
     samples::{self, applied_through, tombstones},
     *,
 };
-use crate::words::{applied::AppliedThrough, fields::Fields, structure::Structure};
+
+use crate::words::{applied::AppliedThrough, structure::Structure};
 
 fn superblock() -> Superblock {
     let extent = Extent { page: PageId(7), pages: 2 };

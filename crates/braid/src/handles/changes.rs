@@ -220,7 +220,7 @@ impl Changes {
         if self.ahead.front().is_none_or(|next| next.seq > self.visible) {
             return Ok(None);
         }
-        self.settle()?;
+        self.complete()?;
         let Some(next) = self.ahead.pop_front() else { return Ok(None) };
         self.shown = next.seq;
         let event = self.event(next.what)?;
@@ -231,13 +231,12 @@ impl Changes {
     fn read_ahead(&mut self) -> Result<()> {
         let engine = &self.handle.engine;
         let end = engine.publisher.between(|_, frontier| frontier);
-        let log_error = |error| engine.log_error(error);
         if engine.wal.written() < end {
-            engine.wal.write_through(end).map_err(log_error)?;
+            engine.wal.write_through(end)?;
         }
         let (reader, ahead) = (&mut self.reader, &mut self.ahead);
         let more = reader.read(&engine.wal, &mut |record| ahead.push_back(decode(&engine.path, record)));
-        match more.map_err(log_error) {
+        match more.map_err(Error::from) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let found = format!("none behind seq {}", reader.seen());
@@ -253,7 +252,7 @@ impl Changes {
     }
 
     /// Makes the next change complete: void operations removed, table names noted, documents read.
-    fn settle(&mut self) -> Result<()> {
+    fn complete(&mut self) -> Result<()> {
         let engine = &self.handle.engine;
         let Some(next) = self.ahead.front_mut() else { return Ok(()) };
         let seq = next.seq;
@@ -297,7 +296,7 @@ impl Changes {
         ChangedTable { id: id.0, name: self.names.get(&id).cloned().unwrap_or_default() }
     }
 
-    /// The event of a record that was settled.
+    /// The event of a record that is complete.
     fn event(&self, what: What) -> Result<ChangeEvent> {
         Ok(match what {
             What::Malformed(error) => return Err(error),
@@ -317,7 +316,7 @@ impl Changes {
                         }
                         Value::Deleted => ChangeOperation::Delete { table, key },
                         Value::RangeDeleted(to) => ChangeOperation::DeleteRange { table, from: key, to },
-                        Value::Document(_) => unreachable!("the documents of a settled change are there"),
+                        Value::Document(_) => unreachable!("the documents of a complete change are there"),
                     }
                 };
                 ChangeEvent::Commit(drafts.into_iter().map(operation).collect())

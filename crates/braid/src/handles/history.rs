@@ -57,7 +57,7 @@ impl Table {
         engine.check_live(core)?;
         let record = SetHistory { table: core.id, keep: states };
         let logged = engine.wal.append(kind::SET_HISTORY, &[&record.encode()], false, wal::Claim::Upkeep);
-        logged.map_err(|error| engine.write_error(engine.log_error(error)))?;
+        logged.map_err(|error| engine.write_error(error.into()))?;
         engine.flush_record()?;
         core.history.set_keep(states);
         Ok(())

@@ -156,10 +156,7 @@ impl Range {
     /// As [`Range::rev`].
     pub(crate) fn turn(&mut self) {
         debug_assert!(self.walk.is_none(), "a range is turned round before it is walked");
-        self.direction = match self.direction {
-            Direction::Forward => Direction::Backward,
-            Direction::Backward => Direction::Forward,
-        };
+        self.direction = self.direction.reversed();
     }
 
     /// Leaves values out, so that large ones are not read. Each value shown is empty.

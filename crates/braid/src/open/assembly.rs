@@ -38,9 +38,9 @@ impl Files {
     }
 
     /// Opens the log, and shows its groups to `replay`.
-    pub(crate) fn open_log<E: From<wal::Error>>(
-        &self, options: &wal::Options, replay: &mut dyn FnMut(&Group<'_>) -> std::result::Result<Verdict, E>,
-    ) -> std::result::Result<(Wal, Replayed), E> {
+    pub(crate) fn open_log(
+        &self, options: &wal::Options, replay: &mut dyn FnMut(&Group<'_>) -> Result<Verdict>,
+    ) -> Result<(Wal, Replayed)> {
         let companions = Arc::clone(&self.unflushed) as Arc<dyn wal::Companions>;
         Wal::open(&self.store, options, companions, replay)
     }

@@ -92,7 +92,7 @@ impl Backlog {
     }
 
     /// Moves the operations that the structure of `table` lacks into its queues.
-    pub(crate) fn settle(self, engine: &Engine, table: &TableCore) {
+    pub(crate) fn fill_queues(self, engine: &Engine, table: &TableCore) {
         let sorting = engine.options.sorting;
         let queues = self.queues(ROUNDS_PER_PART * engine.pressure.round_bytes(), sorting);
         // Adjacent sections without operations become one. The next rounds cut sections anew.

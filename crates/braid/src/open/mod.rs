@@ -29,7 +29,7 @@ use crate::{
         parts::{Contents, Files},
         retention::Kept,
     },
-    error::{Error, Result, convert::log_error},
+    error::{Error, Result},
     open::assembly::log_options,
     options::Options,
     root::{
@@ -120,7 +120,7 @@ fn check_unfinished(store: &FileStore, path: &Path) -> Result<()> {
     if store.exists(DATA)? && store.open_existing(StreamKind::Node, DATA, false)?.len()? > CREATED_DATA_BYTES {
         more = more.or(Some(DATA.to_owned()));
     }
-    let in_log = || wal::beyond_new(store).map_err(|error| log_error(error, path));
+    let in_log = || wal::beyond_new(store).map_err(Error::from);
     let Some(name) = more.map_or_else(in_log, |name| Ok(Some(name)))? else { return Ok(()) };
     let reason = format!(
         "it has no complete superblock, and {name:?} is more than a creation leaves that was cut off; `braid salvage` copies what is left of a database"
@@ -160,8 +160,8 @@ fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) 
     store.sync_directories()?;
     let files = Files::new(path, options, store, superblock, lock, 0, |store| PagedFile::create(store, DATA))?;
     let log_options = wal::Options { creates: true, ..log_options(options, &files.superblock, Lsn(0), Lsn(0), 1) };
-    let replay = &mut |_: &Group<'_>| Ok::<_, wal::Error>(Verdict::Tail);
-    let (wal, _) = files.open_log(&log_options, replay).map_err(|error| log_error(error, path))?;
+    let replay = &mut |_: &Group<'_>| Ok(Verdict::Tail);
+    let (wal, _) = files.open_log(&log_options, replay)?;
     let (replayed, kept) = (Recovery::default(), Kept::ALL);
     let contents = Contents { wal, catalog: Catalog::new(1), replayed, kept, time: Time(0) };
     let engine = Engine::new(files, contents, worker::WORK);

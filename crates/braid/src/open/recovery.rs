@@ -38,10 +38,7 @@ use crate::{
         parts::{Contents, Files},
         retention::Kept,
     },
-    error::{
-        Error, Result,
-        convert::{log_error, malformed_record},
-    },
+    error::{Error, Result, convert::malformed_record},
     format::{
         self, CreateTable, FlushEnd, FlushEndPiece, Image, Logged, Operations, SetHistory, TableImage, VERSION, kind,
         pieces::Pieces,
@@ -113,7 +110,7 @@ pub(crate) fn recover(
             replay.group(group)
         })
     });
-    let (wal, replayed) = opened.map_err(|failure: ReplayError| failure.into_error(path))?;
+    let (wal, replayed) = opened?;
     replay.put_back(replay.filling.take());
     let (time, backlogs) = (replay.time.get(), replay.backlogs.into_inner());
     files.pages.release_all_retired();
@@ -129,7 +126,7 @@ pub(crate) fn recover(
         seconds: started.elapsed().as_secs_f64(),
     };
     let engine = Engine::new(files, Contents { wal, catalog, replayed, kept, time }, worker::WORK);
-    settle(&engine, backlogs);
+    fill_queues(&engine, backlogs);
     Ok(engine)
 }
 
@@ -145,14 +142,14 @@ fn tidy_names(store: &FileStore, catalog: &Catalog, was_closed: bool) -> Result<
 }
 
 /// Fills the queues of all tables with what was replayed.
-fn settle(engine: &Engine, mut backlogs: BTreeMap<TableId, Backlog>) {
+fn fill_queues(engine: &Engine, mut backlogs: BTreeMap<TableId, Backlog>) {
     engine.structures.adapt(&usage::footprints(&engine.catalog.live()));
     for table in engine.catalog.live() {
         if table.is_expiring() {
             engine.clock.note_expiring();
         }
         table.documents.set_segment_bytes(engine.options.segment_bytes);
-        backlogs.remove(&table.id).unwrap_or_else(|| Backlog::new(table.applied())).settle(engine, &table);
+        backlogs.remove(&table.id).unwrap_or_else(|| Backlog::new(table.applied())).fill_queues(engine, &table);
     }
 }
 
@@ -184,35 +181,6 @@ fn open_table(files: &Files, image: &TableImage) -> Result<TableCore> {
     Ok(table)
 }
 
-/// The error that ended replay early.
-enum ReplayError {
-    Log(wal::Error),
-    Database(Error),
-}
-
-impl From<wal::Error> for ReplayError {
-    fn from(error: wal::Error) -> Self {
-        Self::Log(error)
-    }
-}
-
-impl<E: Into<Error>> From<Wrapped<E>> for ReplayError {
-    fn from(error: Wrapped<E>) -> Self {
-        Self::Database(error.0.into())
-    }
-}
-
-struct Wrapped<E>(E);
-
-impl ReplayError {
-    fn into_error(self, path: &Path) -> Error {
-        match self {
-            Self::Log(error) => log_error(error, path),
-            Self::Database(error) => error,
-        }
-    }
-}
-
 /// Brings the tables of an image forward, group by group.
 struct Replay<'a> {
     path: &'a Path,
@@ -237,12 +205,12 @@ struct Filling {
 }
 
 impl Replay<'_> {
-    fn group(&self, group: &Group<'_>) -> std::result::Result<Verdict, ReplayError> {
+    fn group(&self, group: &Group<'_>) -> Result<Verdict> {
         if group.durable != Some(true) {
             let documents = self.documents(group);
             match group.durable {
                 None if !documents.is_empty() => return Ok(Verdict::Wait),
-                Some(false) if !self.take_documents(&documents).map_err(Wrapped)? => return Ok(Verdict::Tail),
+                Some(false) if !self.take_documents(&documents)? => return Ok(Verdict::Tail),
                 _ => {}
             }
         }
@@ -251,7 +219,7 @@ impl Replay<'_> {
             if ![kind::COMMIT, kind::FLUSH_END_PART].contains(&record.kind) {
                 self.put_back(self.filling.take());
             }
-            let done = match record.kind {
+            match record.kind {
                 kind::COMMIT => self.commit(seq, record.lsn, payload),
                 kind::FLUSH_END_PART => self.flush_end_piece(record.lsn, payload).map(drop),
                 kind::FLUSH_END => self.flush_end(record.lsn, payload),
@@ -263,26 +231,15 @@ impl Replay<'_> {
                 kind::ROLL_BACK => Ok(()),
                 kind::SET_HISTORY => self.set_history(record.lsn, payload),
                 other => Err(self.malformed(record.lsn, format!("a record of kind {other}"))),
-            };
-            done.map_err(Wrapped)?;
+            }?;
         }
         Ok(Verdict::Accept)
     }
 
     /// The documents that a group names.
     fn documents(&self, group: &Group<'_>) -> Vec<(Arc<TableCore>, Vec<DocPointer>)> {
-        let mut by_table: BTreeMap<TableId, Vec<DocPointer>> = BTreeMap::new();
-        for record in group.records().filter(|record| record.kind == kind::COMMIT) {
-            for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
-                if let Some(document) = logged.document() {
-                    by_table.entry(table).or_default().push(document);
-                }
-            }
-        }
-        by_table
-            .into_iter()
-            .filter_map(|(table, documents)| Some((self.catalog.any_by_id(table)?, documents)))
-            .collect()
+        let named = format::documents_of(group).into_iter();
+        named.filter_map(|(table, documents)| Some((self.catalog.any_by_id(table)?, documents))).collect()
     }
 
     /// Whether every one of these documents is whole. If so, the documents are written again, because the log makes

@@ -22,7 +22,7 @@ use std::{
     sync::Arc,
 };
 
-use index::{Bounds, Cursor, Direction, Moment, PairRef, Pairs, Payload, RangeTombstones, Seq, Show, Stored};
+use index::{Bounds, Cursor, Direction, Moment, PairRef, Pairs, RangeTombstones, Seq, Show};
 
 use crate::{
     engine::Engine,
@@ -317,11 +317,7 @@ impl Walk {
             On::Below => self.cursor.current(),
             On::Queue { .. } => {
                 let Step { key, found } = self.queues[self.nearest?].steps.front()?;
-                let value = match found.value.as_ref()? {
-                    Stored::Inline(value) => Payload::Inline(value),
-                    Stored::Document(document) => Payload::Document(*document),
-                };
-                Some(PairRef { key, seq: found.seq, value, expiry: found.expiry })
+                Some(PairRef { key, seq: found.seq, value: found.value.as_ref()?.as_payload(), expiry: found.expiry })
             }
         }
     }

@@ -55,28 +55,20 @@ impl SuperblockFile {
             let reason = format!("its superblock has {length} bytes instead of {}", 2 * SLOT_BYTES);
             return Err(Error::ForeignFile { path, reason });
         }
-        let read = |slot: u64| Request::read(&file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
-        let buffers = psync.run_all(vec![read(0), read(1)])?;
-        let mut slots: Vec<_> = (0..).zip(buffers).map(|(slot, buffer)| decode(slot, buffer)).collect();
+        let mut slots = read_slots(&psync, &file)?;
         if slots.iter().any(std::result::Result::is_err) {
             // Read again past the page cache, because a wrong read of the newer slot would take the database back to an
             // older checkpoint.
-            let file = store.open_existing(StreamKind::Meta, NAME, true)?;
-            let read = |slot: u64| Request::read(&file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
-            let again = psync.run_all(vec![read(0), read(1)])?;
-            let again = (0..).zip(again).map(|(slot, buffer)| decode(slot, buffer));
+            let again = read_slots(&psync, &store.open_existing(StreamKind::Meta, NAME, true)?)?;
             slots = slots.into_iter().zip(again).map(|(slot, again)| slot.or(again)).collect();
         }
-        let current = newest(slots, &path)?;
+        let current = newest(&slots, &path)?;
         Ok(Self { psync, file, current })
     }
 
     /// The damage of the slots on storage.
     pub(crate) fn bad_slots(&self) -> Result<Vec<Error>> {
-        let read = |slot: u64| Request::read(&self.file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot);
-        let buffers = self.psync.run_all(vec![read(0), read(1)])?;
-        let slots = (0..).zip(buffers).map(|(slot, buffer)| decode(slot, buffer));
-        let problem = |(slot, decoded): (u64, std::result::Result<Superblock, SlotError>)| {
+        let problem = |(slot, decoded): (u64, SlotRead)| {
             let found = decoded.err()?;
             Some(Error::Corrupt {
                 file: self.file.path().display().to_string(),
@@ -86,7 +78,7 @@ impl SuperblockFile {
                 found: format!("{found:?}"),
             })
         };
-        Ok((0..).zip(slots).filter_map(problem).collect())
+        Ok((0..).zip(read_slots(&self.psync, &self.file)?).filter_map(problem).collect())
     }
 
     /// The remains of the file, for salvage: the slots that check, newest first, and the damage of the others.
@@ -99,8 +91,8 @@ impl SuperblockFile {
         let (mut whole, mut findings) = (Vec::new(), Vec::new());
         for slot in 0..2 {
             let offset = slot * SLOT_BYTES as u64;
-            let read = Request::read(&file, offset, Buffer::zeroed(SLOT_BYTES), slot);
-            let decoded = store.psync().run_all(vec![read]).map(|mut buffers| decode(slot, buffers.pop().flatten()));
+            let read = store.psync().run_all(vec![read_of(&file, slot)]);
+            let decoded = read.map(|mut buffers| decode(slot, buffers.pop().flatten()));
             let problem = match decoded {
                 Ok(Ok(slot)) => {
                     whole.push(slot);
@@ -164,15 +156,28 @@ impl SuperblockFile {
     }
 }
 
+/// The contents of a slot, if the slot checks.
+type SlotRead = std::result::Result<Superblock, SlotError>;
+
+fn read_of(file: &File, slot: u64) -> Request {
+    Request::read(file, slot * SLOT_BYTES as u64, Buffer::zeroed(SLOT_BYTES), slot)
+}
+
+/// Reads both slots.
+fn read_slots(psync: &Psync, file: &File) -> Result<Vec<SlotRead>> {
+    let buffers = psync.run_all(vec![read_of(file, 0), read_of(file, 1)])?;
+    Ok((0..).zip(buffers).map(|(slot, buffer)| decode(slot, buffer)).collect())
+}
+
 /// The contents of slot `slot`. Contents that belong in the other slot are refused.
-fn decode(slot: u64, bytes: Option<Buffer>) -> std::result::Result<Superblock, SlotError> {
+fn decode(slot: u64, bytes: Option<Buffer>) -> SlotRead {
     let bytes = bytes.as_deref().unwrap_or_default();
     let found = bytes.try_into().map_err(|_| SlotError::Field).and_then(Superblock::decode)?;
     if found.generation % 2 == slot { Ok(found) } else { Err(SlotError::Field) }
 }
 
 /// The valid slot of the highest generation. An invalid slot is one that a crash tore.
-fn newest(slots: Vec<std::result::Result<Superblock, SlotError>>, path: &Path) -> Result<Superblock> {
+fn newest(slots: &[SlotRead], path: &Path) -> Result<Superblock> {
     let newer = |whole_only: bool| {
         let newer = slots.iter().find_map(|slot| match slot {
             Err(SlotError::Version(found, whole)) if *found > VERSION && (*whole || !whole_only) => Some(*found),

@@ -16,6 +16,7 @@ use crate::{
     error::{Error, Result},
     handles::{load::Loader, table::Table},
     root::DATA,
+    words::portions::first_portion,
 };
 
 /// Bytes of documents read at once, unless a single document is longer.
@@ -72,22 +73,11 @@ impl Copier<'_> {
     }
 
     fn take(&mut self, mut pairs: &[PairRef<'_>]) -> Result<()> {
-        let length = |pair: &PairRef<'_>| match pair.value {
-            Payload::Inline(_) => 0,
-            Payload::Document(document) => document.length.original(),
-        };
+        let length = |pair: &PairRef<'_>| pair.value.document().map_or(0, |document| document.length.original());
         while !pairs.is_empty() {
-            let mut bytes = 0;
-            let together = pairs.iter().take_while(|pair| {
-                bytes += length(pair);
-                bytes <= DOCUMENT_BYTES
-            });
-            let (first, rest) = pairs.split_at(together.count().max(1));
-            pairs = rest;
-            let named = first.iter().filter_map(|pair| match pair.value {
-                Payload::Inline(_) => None,
-                Payload::Document(document) => Some(document),
-            });
+            let first = first_portion(pairs, DOCUMENT_BYTES, length);
+            pairs = &pairs[first.len()..];
+            let named = first.iter().filter_map(|pair| pair.value.document());
             let mut read = self.documents.read_each(&named.collect::<Vec<_>>()).into_iter();
             for pair in first {
                 match pair.value {

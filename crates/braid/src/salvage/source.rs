@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-use doclog::{DocImage, DocLog, DocPointer};
+use doclog::{DocImage, DocLog};
 use index::{Horizon, RangeTombstones, Seq, TableId};
 use space::{FileStore, PagedFile};
 use wal::{Group, Hints, Hole, Left, Lsn, Verdict};
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     commit::schema::DOCUMENT_SEGMENT_BYTES,
-    error::{Error, Result, convert::log_error},
+    error::{Error, Result},
     format::{
         self, CreateTable, FlushEnd, FlushEndPiece, Logged, Operations, RollBack, SetHistory, TableSettings, kind,
         pieces::Pieces,
@@ -114,7 +114,7 @@ impl Source {
             durable: checked.map_or(Lsn(0), |image| image.log_durable),
             epoch: superblock.map_or(0, |slot| slot.epoch),
         };
-        let log = wal::Salvage::open(store, &hints).map_err(|error| log_error(error, store.directory()))?;
+        let log = wal::Salvage::open(store, &hints)?;
         let pages = if store.exists(DATA)? { Some(Arc::new(PagedFile::open_damaged(store, DATA)?)) } else { None };
         let kinds = DamagedKinds::new(store, pages.as_ref(), cache_bytes);
         let mut source = Self {
@@ -203,17 +203,16 @@ impl Source {
     /// Visits the remaining commits in their order, with seq and payload.
     pub(super) fn commits(&self, visit: &mut dyn FnMut(Seq, &[u8]) -> Result<()>) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        let read = log.read(&mut |left| {
+        log.read(&mut |left| {
             let Left::Group(group) = left else { return Ok(Verdict::Accept) };
             if group.end > self.end {
-                return Ok::<_, Ended>(Verdict::Tail);
+                return Ok(Verdict::Tail);
             }
             for record in group.records().filter(|record| record.kind == kind::COMMIT) {
-                visit(Seq(record.seq), record.payload).map_err(Ended::Database)?;
+                visit(Seq(record.seq), record.payload)?;
             }
             Ok(Verdict::Accept)
-        });
-        read.map_err(|ended| ended.into_error(&self.store))
+        })
     }
 
     fn read_log(&mut self, is_checked: bool) -> Result<()> {
@@ -226,7 +225,7 @@ impl Source {
             return Ok(());
         };
         let (mut pieces, mut holes, mut begun) = (Pieces::default(), Vec::new(), is_checked);
-        let read = log.read(&mut |left| {
+        log.read(&mut |left| {
             match left {
                 Left::Group(group) => {
                     if group.durable == Some(false) && !self.has_documents(&group)? {
@@ -253,9 +252,8 @@ impl Source {
                 }
                 Left::Torn(hole) => self.torn = Some(text(&hole)),
             }
-            Ok::<_, Ended>(Verdict::Accept)
-        });
-        read.map_err(|ended| ended.into_error(&self.store))?;
+            Ok::<_, Error>(Verdict::Accept)
+        })?;
         self.log = Some(log);
         self.judge(holes);
         Ok(())
@@ -273,19 +271,11 @@ impl Source {
     }
 
     /// Whether every document named in the group is whole.
-    fn has_documents(&self, group: &Group<'_>) -> std::result::Result<bool, Ended> {
-        let mut named: BTreeMap<TableId, Vec<DocPointer>> = BTreeMap::new();
-        for record in group.records().filter(|record| record.kind == kind::COMMIT) {
-            for (table, logged) in Operations::new(record.payload, Seq(record.seq)).flatten() {
-                if let Some(document) = logged.document()
-                    && !self.is_dropped(table)
-                {
-                    named.entry(table).or_default().push(document);
-                }
-            }
-        }
+    fn has_documents(&self, group: &Group<'_>) -> Result<bool> {
+        let mut named = format::documents_of(group);
+        named.retain(|table, _| !self.is_dropped(*table));
         for (table, documents) in named {
-            let found = self.documents(table).map_err(Ended::Database)?.read_each(&documents);
+            let found = self.documents(table)?.read_each(&documents);
             if found.iter().any(std::result::Result::is_err) {
                 return Ok(false);
             }
@@ -456,25 +446,4 @@ impl Source {
 /// A hole as text, with its place.
 fn text(hole: &Hole) -> String {
     format!("{} at byte {}: {}", hole.file.display(), hole.offset, hole.why)
-}
-
-/// The error that ended reading the log early.
-enum Ended {
-    Log(wal::Error),
-    Database(Error),
-}
-
-impl From<wal::Error> for Ended {
-    fn from(error: wal::Error) -> Self {
-        Self::Log(error)
-    }
-}
-
-impl Ended {
-    fn into_error(self, store: &FileStore) -> Error {
-        match self {
-            Self::Log(error) => log_error(error, store.directory()),
-            Self::Database(error) => error,
-        }
-    }
 }

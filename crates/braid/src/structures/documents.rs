@@ -15,7 +15,7 @@ use doclog::DocLog;
 use index::{DocPointer, ReadAhead, TableId};
 use mapped::{Shared, SharedBytes};
 
-use crate::error::Result;
+use crate::{error::Result, words::portions::first_portion};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
@@ -136,15 +136,10 @@ impl Documents {
         }
         let mut read = Vec::with_capacity(pointers.len());
         let share = self.read_ahead.share();
-        while let [first, others @ ..] = pointers {
-            let most = (share.bytes_max() as u64).saturating_sub(first.stored_bytes());
-            let fits = |bytes: &mut u64, pointer: &DocPointer| {
-                *bytes += pointer.stored_bytes();
-                (*bytes <= most).then_some(())
-            };
-            let portion = 1 + others.iter().scan(0, fits).count();
-            read.extend(documents.read_many(&pointers[..portion])?);
-            pointers = &pointers[portion..];
+        while !pointers.is_empty() {
+            let portion = first_portion(pointers, share.bytes_max() as u64, DocPointer::stored_bytes);
+            read.extend(documents.read_many(portion)?);
+            pointers = &pointers[portion.len()..];
         }
         Ok(read)
     }

@@ -38,7 +38,6 @@ pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     retain::retain(engine, held)?;
     let mut superblock = engine.superblock.lock();
     let old = superblock.current().image.map(|image| image.extent);
-    let log_error = |error| engine.log_error(error);
     let choice = kept::choose(engine);
     let kept = choice.kept;
     let leaving = leaving(engine, kept);
@@ -49,7 +48,7 @@ pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
         release_dead(engine, kept);
     }
     // From here on no error is a lack of space that could end later, so no error is tried again.
-    engine.wal.flush_through(image.flush_ends_below).map_err(log_error)?;
+    engine.wal.flush_through(image.flush_ends_below)?;
     let write = write_of(engine, place, &bytes);
     engine.store.psync().run_all(vec![write, Request::flush(engine.pages.file(), 1)])?;
     superblock.set_image(image_place(place, &bytes))?;
@@ -72,7 +71,7 @@ pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
         }
         engine.catalog.forget(table.id);
     }
-    engine.wal.trim_keeping(kept.from, image.log_start).map_err(log_error)?;
+    engine.wal.trim_keeping(kept.from, image.log_start)?;
     for table in engine.catalog.live() {
         engine.forget_last(&table);
         retained::pin(&table)?;

@@ -72,9 +72,6 @@ const QUEUED_PART: u64 = 8;
 const ROOM_SLACK_BYTES: u64 = 64 << 10;
 /// Stretches of a turn when cleaning is behind.
 const URGENT_STRETCHES: usize = 4;
-/// A stretch moves so many bytes at most, or this part of the write buffer.
-const STRETCH_BYTES_MAX: u64 = 8 << 20;
-const STRETCH_PART: u64 = 8;
 
 /// Whether the queues of a table must be applied before the dead documents can be known.
 pub(crate) fn needs_apply(engine: &Engine) -> bool {
@@ -160,11 +157,6 @@ fn seal_half_dead(engine: &Engine) {
     }
 }
 
-/// Bytes that a stretch moves where there is room.
-fn window_bytes(engine: &Engine) -> u64 {
-    (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX)
-}
-
 fn stretch(engine: &Engine, held: &mut Upkeep, mut cycle: Cycle) -> Result<()> {
     let table = Arc::clone(&cycle.table);
     if engine.check_live(&table).is_err() || table.check_not_loading().is_err() {
@@ -183,7 +175,8 @@ fn stretch(engine: &Engine, held: &mut Upkeep, mut cycle: Cycle) -> Result<()> {
         Ok(Some(low)) => {
             cycle.low = low;
             // A full disk may have made the window short.
-            cycle.plan.window_bytes = cycle.plan.window_bytes.saturating_mul(2).min(window_bytes(engine));
+            cycle.plan.window_bytes =
+                cycle.plan.window_bytes.saturating_mul(2).min(engine.pressure.stretch_bytes() as u64);
             held.cycle = Some(cycle);
             Ok(())
         }
@@ -261,7 +254,8 @@ fn choose(engine: &Engine) -> Option<Cycle> {
         };
         let how =
             How { submission_batch: engine.store.psync().pio_max(), sorted: true, direct: true, overlapped: true };
-        let plan = Plan { segments, window_bytes: window_bytes(engine), how, class: Class::Normal };
+        let window_bytes = engine.pressure.stretch_bytes() as u64;
+        let plan = Plan { segments, window_bytes, how, class: Class::Normal };
         let cycle = Cycle { table, plan, low: Position::default(), has_asked: false, loan: None, at_once: false };
         (!cycle.plan.segments.is_empty()).then_some((live_bytes, cycle))
     };

@@ -3,8 +3,8 @@
 //! 1. Waiting operations are applied first, so that they are packed too.
 //! 2. Documents are moved to new segments in key order, stretch by stretch ([`crate::upkeep::relocate`]). The old
 //!    segments go when the whole table is through.
-//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), [`stretch_bytes`] at a time,
-//!    in the caller's thread. Each stretch is made durable as a round is: log flushed, data written and flushed,
+//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), `Pressure::stretch_bytes` at a
+//!    time, in the caller's thread. Each stretch is made durable as a round is: log flushed, data written and flushed,
 //!    flush-end logged, view installed. The set of commits that the table has does not change.
 //! 4. Between two stretches the worker has its turn, and the caller is told the progress and can stop.
 //! 5. Pages behind the front of the data file are moved to the front, whichever table they belong to
@@ -35,7 +35,7 @@ use crate::{
     tables::{catalog::TableCore, traffic::Shares},
     upkeep::{
         relocate::{self, CompactionTimes, Moved, Watch},
-        rewrite::{Rewritten, rewrite, stretch_bytes},
+        rewrite::{Rewritten, rewrite},
     },
     words::structure::Structure,
 };
@@ -259,7 +259,7 @@ impl Run<'_, '_> {
             let mut watch = Watch::start();
             let mut rewritten = Rewritten::default();
             from = turn(self.engine, table, |held| {
-                let bytes = stretch_bytes(self.engine);
+                let bytes = self.engine.pressure.stretch_bytes();
                 let part = Part { from: &low, until: keys.high.as_deref(), bytes, reclaims: false, below, only: None };
                 rewritten = rewrite(self.engine, held, table, part, leaf_pages)?;
                 Ok(rewritten.next.take().filter(|next| part.has(next)))
@@ -338,7 +338,7 @@ impl Run<'_, '_> {
 fn gathered_below(engine: &Engine) -> (PageId, u64) {
     let pages = engine.pages.stats();
     let used = pages.used_pages();
-    let page = used + used / GATHERED_PART + pages.reserve_pages + (stretch_bytes(engine) / PAGE) as u64;
+    let page = used + used / GATHERED_PART + pages.reserve_pages + (engine.pressure.stretch_bytes() / PAGE) as u64;
     (PageId(page), pages.total_pages)
 }
 

@@ -12,8 +12,8 @@
 //! So a table seldom takes much more than one and a half times its live bytes, and the bytes that the sweep has
 //! written.
 //!
-//! Where nobody writes ([`crate::upkeep::rest`]), the lower limit holds in any case ([`settle`]), because applying all
-//! waiting operations makes nearly every leaf anew and leaves some of the old leaves in all segments.
+//! Where nobody writes ([`crate::upkeep::rest`]), the lower limit holds in any case ([`sweep_at_rest`]), because
+//! applying all waiting operations makes nearly every leaf anew and leaves some of the old leaves in all segments.
 //!
 //! On a full disk a sweep would take space for all live bytes of its segments before any is released. There a few
 //! segments are emptied at a time, in the room that is reserved for that ([`crate::upkeep::full_disk`]).
@@ -62,7 +62,7 @@ pub(crate) fn is_left(engine: &Engine) -> bool {
 
 /// Sweeps the garbage above the limit at rest, until there is a commit or the database is being closed, so nobody
 /// waits for this. On a full disk the garbage stays.
-pub(crate) fn settle(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+pub(crate) fn sweep_at_rest(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     sweep_above(engine, AT_REST);
     let last = engine.wal.last_seq();
     while engine.sweeps.are_waiting() && engine.wal.last_seq() == last && !engine.is_closed() {

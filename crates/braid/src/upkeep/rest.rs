@@ -2,8 +2,8 @@
 //! behind a requested checkpoint, and after half a minute without a commit. A compaction makes the data file give its
 //! part back in any case.
 //!
-//! 1. Files of structures in which little lives are swept, as long as there is no commit ([`garbage::settle`]). This
-//!    step is left out at the close, which would have to wait for the sweep.
+//! 1. Files of structures in which little lives are swept, as long as there is no commit
+//!    ([`garbage::sweep_at_rest`]). This step is left out at the close, which would have to wait for the sweep.
 //! 2. The log goes on in a short segment ([`wal::QUIET_ROOM`]), where its bytes on the disk are more than
 //!    [`LOG_BYTES_MIN`] and more than a part of the data ([`LOG_PART`]).
 //! 3. Free pages of the data file are taken out of use, all but its reserve.
@@ -37,18 +37,18 @@ pub(crate) fn is_due(engine: &Engine) -> bool {
 
 /// Writes a checkpoint, and gives back the space that is not needed at rest.
 pub(crate) fn checkpoint(engine: &Engine, held: &mut Upkeep) -> Result<()> {
-    garbage::settle(engine, held)?;
+    garbage::sweep_at_rest(engine, held)?;
     // The part of the log that is kept for readers of changes is counted by positions, and this skips many positions.
     let keeps_log = engine.options.retain_log_bytes > 0;
-    if !keeps_log && engine.wal.turn_over(log_bytes(engine)).map_err(|error| engine.log_error(error))? {
+    if !keeps_log && engine.wal.turn_over(log_bytes(engine))? {
         engine.forget_reserves();
     }
     if seeded::on(Bug::SegmentsGivenBackEarly) {
         engine.flush_log()?;
-        engine.wal.trim(engine.wal.end()).map_err(|error| engine.log_error(error))?;
+        engine.wal.trim(engine.wal.end())?;
     }
     cut(engine, held)?;
-    engine.wal.rest().map_err(|error| engine.log_error(error))
+    Ok(engine.wal.rest()?)
 }
 
 /// Writes a checkpoint, and gives back the space that the data file does not need.

@@ -21,7 +21,7 @@ pub(crate) fn retain(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     for table in engine.catalog.live() {
         let keep = usize::try_from(table.history.keep()).unwrap_or(usize::MAX);
         if keep > 0 && table.history.is_due() {
-            let header = match settle(engine, held, &table) {
+            let header = match apply_visible(engine, held, &table) {
                 Ok(hold) => capture(engine, &table, &hold)?,
                 Err(error @ Error::DiskFull { .. }) => {
                     tracing::warn!(%error, table = table.name, "there is no room to retain a state");
@@ -41,7 +41,7 @@ pub(crate) fn retain(engine: &Engine, held: &mut Upkeep) -> Result<()> {
 }
 
 /// Brings everything into the structure that is visible at one moment, and nothing else.
-fn settle<'a>(engine: &'a Engine, held: &mut Upkeep, table: &Arc<TableCore>) -> Result<Hold<'a>> {
+fn apply_visible<'a>(engine: &'a Engine, held: &mut Upkeep, table: &Arc<TableCore>) -> Result<Hold<'a>> {
     let apply = |held: &mut Upkeep| {
         while table.state.load().frozen.is_some() {
             round::run(engine, held, &[Choice { table: Arc::clone(table), sections: Vec::new() }])?;
@@ -55,7 +55,7 @@ fn settle<'a>(engine: &'a Engine, held: &mut Upkeep, table: &Arc<TableCore>) -> 
     Ok(hold)
 }
 
-/// Captures the state of a settled table.
+/// Captures the state of a table whose structure has everything that is visible.
 fn capture(engine: &Engine, table: &TableCore, hold: &Hold<'_>) -> Result<RetainedHeader> {
     let Moment { seq, now } = hold.moment();
     // Waiting operations were committed after that moment.

@@ -12,11 +12,6 @@ use crate::{
     upkeep::settled,
 };
 
-/// Runs that are rewritten together are at most so many bytes, or this part of the write buffer: a compaction needs a
-/// few times as much memory.
-const STRETCH_BYTES_MAX: u64 = 8 << 20;
-const STRETCH_PART: u64 = 8;
-
 /// A stretch that was rewritten.
 #[derive(Default)]
 pub(crate) struct Rewritten {
@@ -24,12 +19,6 @@ pub(crate) struct Rewritten {
     pub(crate) next: Option<Vec<u8>>,
     pub(super) leaves: u64,
     pub(super) bytes: u64,
-}
-
-/// Bytes of runs that are rewritten together.
-pub(crate) fn stretch_bytes(engine: &Engine) -> usize {
-    let bytes = (engine.pressure.budget() / STRETCH_PART).min(STRETCH_BYTES_MAX);
-    usize::try_from(bytes).unwrap_or(usize::MAX).max(1)
 }
 
 /// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages.

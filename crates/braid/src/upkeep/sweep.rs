@@ -31,10 +31,7 @@ use crate::{
     },
     error::{Error, Result},
     tables::catalog::TableCore,
-    upkeep::{
-        rewrite::{rewrite, stretch_bytes},
-        settled::Settled,
-    },
+    upkeep::{rewrite::rewrite, settled::Settled},
 };
 
 /// Sweeps a stretch, if there is one to be swept. Returns whether there is more.
@@ -144,7 +141,7 @@ pub(crate) fn stretch(engine: &Engine, held: &mut Upkeep, sweep: &Sweep) -> Resu
         Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let (bytes, only) = (stretch_bytes(engine), sweep.only.as_deref());
+    let (bytes, only) = (engine.pressure.stretch_bytes(), sweep.only.as_deref());
     let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, below: None, only };
     let rewritten = loop {
         match rewrite(engine, held, table, part, table.tree.leaf_pages()) {

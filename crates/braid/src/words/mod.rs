@@ -1,10 +1,10 @@
-//! The words of every floor: time, durability, key ranges, structures, the applied commits of a structure, and fields
-//! of bytes.
+//! The words of every floor: time, durability, key ranges, structures, the applied commits of a structure, and
+//! portions of lists.
 
 pub(crate) mod applied;
 pub(crate) mod clock;
 pub(crate) mod durability;
-pub(crate) mod fields;
 pub(crate) mod key_range;
+pub(crate) mod portions;
 pub(crate) mod structure;
 pub(crate) mod verifies;

@@ -173,7 +173,7 @@ impl Apply<'_> {
     pub(super) fn write_nodes_out(&mut self) -> Result<()> {
         self.nodes.close(&mut self.claims, self.base.shared.pages().file())?;
         self.writes.start(self.nodes.take_writes())?;
-        self.writes.settle()
+        self.writes.finish()
     }
 
     /// Makes a root of a list of children on `level`, 0 for leaves; `old` is the former node of the children.

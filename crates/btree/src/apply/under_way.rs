@@ -2,7 +2,7 @@
 //!
 //! Every write goes to new pages, or behind the published bytes of a leaf, so no byte that is read meanwhile changes.
 //! The reads of one window at a time are under way, and the writes of one, which bounds their memory. A batch is done
-//! when all of its writes are ([`Writes::settle`]).
+//! when all of its writes are ([`Writes::finish`]).
 
 use std::iter;
 
@@ -46,7 +46,7 @@ impl Writes {
     /// # Errors
     /// Where an earlier write failed.
     pub(super) fn start(&mut self, writes: Vec<Request>) -> Result<()> {
-        self.settle()?;
+        self.finish()?;
         writes.into_iter().for_each(|write| self.stream.push(write));
         self.stream.submit();
         Ok(())
@@ -56,7 +56,7 @@ impl Writes {
     ///
     /// # Errors
     /// Where a write failed; all writes are complete nevertheless.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn finish(&mut self) -> Result<()> {
         let results = complete(&mut self.stream).map(|completion| completion.result.err());
         results.fold(None, psync::Error::of_both).map_or(Ok(()), |error| Err(error.into()))
     }

@@ -4,7 +4,7 @@
 //! Neighbours in a tree are alike: their pages lie together, and their incarnations were given in a row. A column costs
 //! [`DESCRIPTOR`] bytes (the least number, and the bytes of a distance) and is read in place.
 
-use super::u64_at;
+use codec::u64_at;
 
 /// Bytes of a column's descriptor.
 pub(crate) const DESCRIPTOR: usize = 9;

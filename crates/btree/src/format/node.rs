@@ -35,6 +35,7 @@
 
 mod layout;
 
+use codec::{u32_at, u64_at};
 use index::TableId;
 use mapped::Shared;
 use space::PAGE;
@@ -43,7 +44,7 @@ pub(crate) use layout::Layout;
 use layout::{HEAD_MAX, HEADER, fields};
 
 use super::columns::{DESCRIPTOR, SLACK, Span};
-use super::{BOUND_BYTES_MAX, BOUND_FIXED, Damage, KEY_BYTES_MAX, LEAF_FIELDS, LEAF_POINTER, Pointer, u32_at, u64_at};
+use super::{BOUND_BYTES_MAX, BOUND_FIXED, Damage, KEY_BYTES_MAX, LEAF_FIELDS, LEAF_POINTER, Pointer};
 use crate::filter;
 use crate::node::{Edges, Node};
 

@@ -17,10 +17,11 @@
 //!
 //! The pointer has the layout of a leaf pointer, also where its child is a node.
 
+use codec::{u16_at, u32_at, u40_at, u48_at, u64_at};
 use index::TableId;
 use space::{Extent, PageId};
 
-use super::{DUE_AT, Damage, LEAF_PAGES_MAX, LEAF_POINTER, Pointer, u16_at, u32_at, u40, u48, u64_at};
+use super::{DUE_AT, Damage, LEAF_PAGES_MAX, LEAF_POINTER, Pointer};
 use index::due::{Due, UNITS_LIMIT};
 
 /// Length of a root record.
@@ -101,8 +102,8 @@ impl Root {
 }
 
 fn node_pointer(bytes: &[u8]) -> Option<Pointer> {
-    let due = u40(bytes, DUE_AT).filter(|due| *due < UNITS_LIMIT)?;
-    let node = Pointer::to_node(u48(bytes, 0)?, u64_at(bytes, 11)?);
+    let due = u40_at(bytes, DUE_AT).filter(|due| *due < UNITS_LIMIT)?;
+    let node = Pointer::to_node(u48_at(bytes, 0)?, u64_at(bytes, 11)?);
     Some(Pointer { due: Due::from_units(due), ..node })
 }
 
@@ -153,7 +154,7 @@ impl Redo {
             .chunks_exact(EXTENT_BYTES)
             .filter_map(|bytes| {
                 let pages = u32::from(u16_at(bytes, 6)?);
-                Some(Extent { page: PageId(u48(bytes, 0)?), pages })
+                Some(Extent { page: PageId(u48_at(bytes, 0)?), pages })
             })
             .collect::<Vec<_>>();
         let retired = list.split_off(counts.0);

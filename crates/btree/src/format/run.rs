@@ -41,6 +41,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use codec::u16_at;
 use doclog::DocPointer;
 use index::{Expiry, Operation, PairAt, Payload, Seq, TableId, Update};
 use space::PAGE;
@@ -49,7 +50,7 @@ pub(crate) use one_seq::OneSeqRun;
 pub(crate) use plan::{Plan, RunSize};
 pub(crate) use read::{EntryPlace, Heads, Run, RunHeader};
 
-use super::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX, u16_at};
+use super::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};
 
 /// Bytes of the header of every run.
 pub(crate) const RUN_HEADER: usize = 18;

@@ -1,6 +1,7 @@
 //! A tree on a simulated disk, and a model of it.
 
-#![expect(dead_code, unreachable_pub, reason = "shared by tests that each use a part of it")]
+#![allow(clippy::allow_attributes, dead_code, reason = "shared by test programs that each use a part of it")]
+#![expect(unreachable_pub, reason = "shared by test programs that each use a part of it")]
 
 use std::collections::BTreeSet;
 use std::ops::Bound;

@@ -9,16 +9,17 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use doclog::{DocLog, DocPointer};
+use parking_lot::Mutex;
 use space::Extent;
 
 use crate::merge::{Rules, merge};
 use crate::{
-    Applied, Batch, Bounds, Compacted, Cursor, Damage, Direction, Error, Expiry, Facts, Found, Home, Horizon, Index,
-    Kind, LeafKeys, Load, Loaded, Moment, Operation, PairAt, PairRef, Pairs, Part, Payload, Ready, Rescue, Result,
-    Seen, Seq, Show, ShowVersions, Stats, Stored, TableId, Time, Update, View, Visit,
+    Again, Applied, Batch, Bounds, Compacted, Cursor, Damage, Direction, Error, Expiry, Facts, Found, Home, Horizon,
+    Index, Kind, LeafKeys, Load, Loaded, Moment, Operation, PairAt, PairRef, Pairs, Part, Payload, Ready, Rescue,
+    Result, Seen, Seq, Show, ShowVersions, Stats, Stored, TableId, Time, Update, Versions, View, Visit,
 };
 
 /// The facts of the kind.
@@ -70,8 +71,7 @@ impl Version {
 
     fn update<'a>(&'a self, key: &'a [u8]) -> Update<'a> {
         let operation = match &self.put {
-            Some((Stored::Inline(value), expiry)) => Operation::Put(Payload::Inline(value), *expiry),
-            Some((Stored::Document(document), expiry)) => Operation::Put(Payload::Document(*document), *expiry),
+            Some((value, expiry)) => Operation::Put(value.as_payload(), *expiry),
             None => Operation::Delete,
         };
         Update { key, seq: self.seq, operation }
@@ -122,44 +122,27 @@ impl Array {
     }
 }
 
-struct State {
-    current: Arc<Array>,
-    pending: Option<Arc<Array>>,
-    /// A rewrite has passed over what had expired by then.
-    rewritten_at: Time,
-}
-
 /// A sorted array.
 struct Sorted {
     table: TableId,
-    state: Mutex<State>,
+    versions: Versions<Array, ()>,
+    /// A rewrite has passed over what had expired by then.
+    rewritten_at: Mutex<Time>,
 }
 
 impl Sorted {
     fn new(table: TableId, array: Array) -> Self {
-        let state = State { current: Arc::new(array), pending: None, rewritten_at: Time(0) };
-        Self { table, state: Mutex::new(state) }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { table, versions: Versions::new(array), rewritten_at: Mutex::new(Time(0)) }
     }
 
     fn current(&self) -> Arc<Array> {
-        Arc::clone(&self.state().current)
+        self.versions.current()
     }
 
     fn pend(&self, changes: &Changes, floor: Seq, dropped_documents: Vec<DocPointer>) -> Applied {
-        let mut state = self.state();
-        let view = Arc::new(state.current.with(changes, floor));
-        state.pending = Some(Arc::clone(&view));
+        let view = Arc::new(self.current().with(changes, floor));
+        self.versions.pend(&view, Again::default(), ());
         Applied { view, redo: encode(changes), dropped_documents, files: Vec::new() }
-    }
-
-    fn take(&self, applied: &Applied) -> Arc<Array> {
-        let pending = self.state().pending.take().expect("what is published or discarded was applied, once");
-        assert!(applied.is_of(&pending), "what is published or discarded is what was applied last");
-        pending
     }
 }
 
@@ -190,20 +173,17 @@ impl Index for Sorted {
     }
 
     fn publish(&self, applied: &Applied) {
-        let array = self.take(applied);
-        self.state().current = array;
+        self.versions.publish(applied, |_, _, ()| ());
     }
 
     fn discard(&self, applied: &Applied) {
-        self.take(applied);
+        self.versions.discard(applied);
     }
 
     fn replay(&self, redo: &[u8]) -> Result<()> {
         let malformed = || damage("redo", self.table, "keys with their versions", "something else");
         let changes = decode(redo).ok_or_else(malformed)?;
-        let mut state = self.state();
-        state.current = Arc::new(state.current.with(&changes, Seq(0)));
-        state.pending = None;
+        self.versions.replay(|current| current.with(&changes, Seq(0)));
         Ok(())
     }
 
@@ -222,10 +202,7 @@ impl Index for Sorted {
     }
 
     fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
-        let (array, before) = {
-            let state = self.state();
-            (Arc::clone(&state.current), state.rewritten_at)
-        };
+        let (array, before) = (self.current(), *self.rewritten_at.lock());
         let is_due = |version: &Version| {
             let expiry = version.put.as_ref().and_then(|(_, expiry)| *expiry);
             expiry.is_some_and(|expiry| expiry.is_over(now) && !expiry.is_over(before))
@@ -257,7 +234,7 @@ impl Index for Sorted {
         }
         let applied = self.pend(&changes, base.floor, dropped);
         if next.is_none() {
-            self.state().rewritten_at = horizon.now;
+            *self.rewritten_at.lock() = horizon.now;
         }
         Ok(Some(Compacted { applied, next, leaves: 1, bytes: bytes as u64 }))
     }

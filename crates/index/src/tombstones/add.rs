@@ -30,12 +30,12 @@ impl RangeTombstones {
                 std::iter::once(seq).chain(older.map(|(_, older)| *older)).collect()
             };
             self.push(Fragment { low: fragment.low.clone(), high: end.clone(), seqs, is_overgrown: false });
-            let Some(end) = end else { return self.settle() };
+            let Some(end) = end else { return self.sort() };
             next = end;
         }
         if is_below(&next, high) {
             self.push(Fragment { low: next, high: high.map(<[u8]>::to_vec), seqs: vec![seq], is_overgrown: false });
         }
-        self.settle();
+        self.sort();
     }
 }

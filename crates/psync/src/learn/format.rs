@@ -23,6 +23,8 @@
 //! 24     per bucket, in order: its index, 4 bytes, and its timings, 4 bytes
 //! ```
 
+use codec::Fields;
+
 use super::times::{BUCKETS, CELLS, Histogram, RequestTimes, TIMINGS_MAX};
 use crate::BackendKind;
 
@@ -35,6 +37,7 @@ const HEADER: usize = 32;
 const HISTOGRAM_HEADER: usize = 24;
 const BUCKET: usize = 8;
 const CRC: usize = 4;
+const CUT_OFF: &str = "it is cut off";
 
 /// Most bytes of a file.
 pub(crate) const BYTES_MAX: usize = HEADER + CELLS * (HISTOGRAM_HEADER + BUCKETS * BUCKET) + CRC;
@@ -78,28 +81,28 @@ pub(crate) fn encode(origin: Origin, times: &RequestTimes) -> Vec<u8> {
 
 /// The saved request times, or their defect.
 pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Vec<(usize, Histogram)>), String> {
-    let mut header = Bytes(bytes);
-    if header.take::<8>()? != MAGIC {
+    let mut header = Fields(bytes);
+    if header.array().ok_or(CUT_OFF)? != MAGIC {
         return Err("it does not begin as request times do".to_owned());
     }
-    let version = header.u32()?;
+    let version = header.u32().ok_or(CUT_OFF)?;
     if version != VERSION {
         return Err(format!("it has version {version}, this library writes {VERSION}"));
     }
     let (content, crc) = bytes.split_at(bytes.len() - CRC);
-    let (expected, found) = (u32::from_le_bytes(Bytes(crc).take()?), checksum::crc32c(content));
+    let (expected, found) = (Fields(crc).u32().ok_or(CUT_OFF)?, checksum::crc32c(content));
     if expected != found {
         return Err(format!("its checksum is {found:#010x} instead of {expected:#010x}"));
     }
-    let number = header.u32()?;
+    let number = header.u32().ok_or(CUT_OFF)?;
     let backend = BackendKind::ALL.into_iter().find(|kind| backend_number(*kind) == number);
     let backend = backend.ok_or_else(|| format!("there is no backend {number}"))?;
-    let device = header.u64()?;
-    let (count, length) = (header.u32()?, header.u32()?);
+    let device = header.u64().ok_or(CUT_OFF)?;
+    let (count, length) = (header.u32().ok_or(CUT_OFF)?, header.u32().ok_or(CUT_OFF)?);
     if length as usize != bytes.len() {
         return Err(format!("it has {} bytes instead of {length}", bytes.len()));
     }
-    let mut body = Bytes(&content[HEADER.min(content.len())..]);
+    let mut body = Fields(&content[HEADER.min(content.len())..]);
     let mut histograms: Vec<(usize, Histogram)> = Vec::new();
     for _ in 0..count {
         let (index, histogram) = histogram(&mut body)?;
@@ -114,13 +117,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Vec<(usize, Histogram)>), 
     Ok((Origin { device, backend }, histograms))
 }
 
-fn histogram(bytes: &mut Bytes<'_>) -> Result<(usize, Histogram), String> {
-    let (index, used) = (bytes.u32()? as usize, bytes.u32()?);
+fn histogram(bytes: &mut Fields<'_>) -> Result<(usize, Histogram), String> {
+    let (index, used) = (bytes.u32().ok_or(CUT_OFF)? as usize, bytes.u32().ok_or(CUT_OFF)?);
     let mut histogram = Histogram::default();
-    (histogram.requests, histogram.minutes, histogram.left_out) = (bytes.u64()?, bytes.u32()?, bytes.u32()?);
+    (histogram.requests, histogram.minutes, histogram.left_out) =
+        (bytes.u64().ok_or(CUT_OFF)?, bytes.u32().ok_or(CUT_OFF)?, bytes.u32().ok_or(CUT_OFF)?);
     let (mut next, mut timings) = (0, 0_u64);
     for _ in 0..used {
-        let (bucket, count) = (bytes.u32()? as usize, bytes.u32()?);
+        let (bucket, count) = (bytes.u32().ok_or(CUT_OFF)? as usize, bytes.u32().ok_or(CUT_OFF)?);
         if !(next..BUCKETS).contains(&bucket) || count == 0 {
             return Err(format!("a bucket {bucket} of histogram {index} has no place in it"));
         }
@@ -144,25 +148,6 @@ fn backend_number(kind: BackendKind) -> u32 {
 
 fn small(number: usize) -> u32 {
     u32::try_from(number).expect("all request times take less than a MiB")
-}
-
-/// Bytes that are left to decode.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or("it is cut off")?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-
-    fn u32(&mut self) -> Result<u32, String> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, String> {
-        self.take().map(u64::from_le_bytes)
-    }
 }
 
 #[cfg(test)]

@@ -84,8 +84,8 @@ impl Runner {
                 .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect::<Result<_>>()
         })?;
-        let settling = Instant::now();
-        tree.settle()?;
+        let written = Instant::now();
+        tree.write_back()?;
         let mut sum = Played { elapsed_seconds: begun.elapsed().as_secs_f64(), ..Played::default() };
         for played in all {
             sum.operations += played.operations;
@@ -94,8 +94,8 @@ impl Runner {
                 sum.seconds[kind] += played.seconds[kind];
             }
         }
-        // The time of settling counts as insert time, because the operations still outside the tree are inserts.
-        sum.seconds[1] += settling.elapsed().as_secs_f64();
+        // The time of this write-back counts as insert time, because the operations still outside the tree are inserts.
+        sum.seconds[1] += written.elapsed().as_secs_f64();
         self.prepared.inserted += sum.counts[1];
         Ok(sum)
     }

@@ -164,7 +164,7 @@ impl<'a> Commit<'a> {
         content.apply(made.iter().map(|change| changes.get(*change)));
         if is_rekeyed || !made.is_empty() {
             let units = made.iter().map(|change| changes.get(*change));
-            self.settle_node(level, target, &content, (!is_rekeyed).then_some(units), above)?;
+            self.write_node(level, target, &content, (!is_rekeyed).then_some(units), above)?;
         }
         self.content = content;
         Ok(())
@@ -172,7 +172,7 @@ impl<'a> Commit<'a> {
 
     /// Stages a node that has changed to `content`: by the units of its changes, if they are given and smaller, or as a
     /// whole.
-    fn settle_node<'c>(
+    fn write_node<'c>(
         &mut self, level: usize, target: &Target, content: &Logical,
         units: Option<impl ExactSizeIterator<Item = (&'c [u8], Option<&'c [u8]>)>>, above: &mut Changes,
     ) -> Result<()> {

@@ -39,7 +39,7 @@ fn nodes_come_back_as_they_were_written() {
     for node in 47..=50 {
         assert_eq!(stamp_of(&pager.read(NodeId(node)).expect("read")), node);
     }
-    pager.settle().expect("settled");
+    pager.write_back().expect("written");
     assert_eq!(pager.counters(), PagerCounters { hits: 4, ..counters });
 }
 
@@ -72,7 +72,7 @@ fn what_is_not_there_and_what_fails_is_an_error_and_can_be_tried_again() {
     for _ in 0..8 {
         drop(pager.allocate().expect("allocated"));
     }
-    pager.settle().expect("settled");
+    pager.write_back().expect("written");
     for node in [NodeId::NONE, NodeId(9), NodeId(u64::MAX)] {
         assert!(matches!(pager.read(node), Err(Error::Invalid(_))));
     }

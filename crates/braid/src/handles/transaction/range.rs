@@ -112,10 +112,7 @@ impl<'a> TransactionRange<'a> {
             return self;
         }
         self.below.turn();
-        self.direction = match self.direction {
-            Direction::Forward => Direction::Backward,
-            Direction::Backward => Direction::Forward,
-        };
+        self.direction = self.direction.reversed();
         self
     }
 

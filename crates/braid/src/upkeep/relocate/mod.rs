@@ -29,14 +29,14 @@ mod moves;
 mod search;
 mod times;
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use doclog::{Appender, DocPointer};
 use index::Seq;
 
 use crate::{
     apply::{
-        install::{self, Documents, Step},
+        install::{Documents, Step, install},
         round,
     },
     engine::{
@@ -121,23 +121,18 @@ fn place(
     if !seeded::on(seeded::Bug::MovedUnflushed) {
         applied.files.extend(copies.files());
     }
-    let step = Step::rewritten(table, &applied, Documents::Moved(moved));
-    let flushed = install::flush(engine, std::iter::once(&applied)).and_then(|()| step.log(engine, held));
-    if let Err(error) = flushed {
-        let error = engine.write_error(error);
-        if matches!(error, Error::DiskFull { .. }) {
-            table.tree.discard(&applied);
-        } else {
-            // The flush-end may be in the log all the same, and then the next opening finds the copies.
-            copies.finish()?;
-        }
-        return Err(error);
-    }
-    copies.finish()?;
-    step.show(held, || {
+    let copies = Cell::new(Some(copies));
+    let keep = || Ok(copies.take().map_or(Ok(()), |copies| copies.finish().map(drop))?);
+    let step = Step::rewritten(table, &applied, Documents::Moved { places: moved, keep: &keep });
+    let (_, installed) = install(engine, held, &[step], |_| {
         let state = table.state.load();
         table.replace_state(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view));
-    })?;
+    });
+    let installed = installed.map_err(|error| engine.write_error(error));
+    if !matches!(installed, Err(Error::DiskFull { .. })) {
+        // After another error the flush-end may be in the log all the same, and then the next opening finds the copies.
+        keep()?;
+    }
     watch.lap(&mut times.flush);
-    Ok(())
+    installed
 }

@@ -2,11 +2,12 @@
 
 use std::cmp::Ordering;
 
+use codec::u16_at;
 use index::due::{Due, UNITS_LIMIT};
 use space::PAGE;
 
 use crate::format::columns::{self, DESCRIPTOR};
-use crate::format::{KEY_BYTES_MAX, LEAF_FIELDS, NODE_FIELDS, PAGE_LIMIT, Pointer, u16_at};
+use crate::format::{KEY_BYTES_MAX, LEAF_FIELDS, NODE_FIELDS, PAGE_LIMIT, Pointer};
 use crate::partition::partition_point;
 
 pub(super) const HEADER: usize = 40;

@@ -9,13 +9,14 @@
 
 use std::ops::Range;
 
+use codec::{u16_at, u32_at, u64_at};
 use index::{Expiry, Seq, Update};
 
 use super::{
     ENTRY_BYTES_MIN, ENTRY_FIXED, EntryWord, Identity, RUN_HEADER, SHAPE, SLOT, Shape, TYPE_GENERAL, TYPE_UNIFORM,
     UNIFORM_HEADER,
 };
-use crate::format::{Damage, KEY_BYTES_MAX, u16_at, u32_at, u64_at};
+use crate::format::{Damage, KEY_BYTES_MAX};
 
 /// The fields of a run's header. `decode` checks the shape, and `check` checks the CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

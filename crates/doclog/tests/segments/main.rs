@@ -1,0 +1,7 @@
+//! Documents as the layers above use them.
+
+mod appender;
+mod compressed;
+mod documents;
+mod rewrite;
+mod segments;
