@@ -13,7 +13,7 @@ STRUCTURE ?= append
 PEERS ?=
 ROCKSDB_ARCHIVE ?= $(wildcard ../shared/lib/librocksdb.a.xz)
 
-.PHONY: run test memory models check columns format bench crash property histories fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
+.PHONY: run test memory models check columns format bench crash property histories full-disk fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
@@ -76,6 +76,10 @@ property: toolchain
 ## histories: concurrent transactions, searched for isolation anomalies (SEEDS: how many)
 histories: toolchain
 	BRAID_HISTORY_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test histories -- --nocapture
+
+## full-disk: disks of all sizes, filled to the last byte with values of all lengths (SEEDS: how many random ones)
+full-disk: toolchain
+	BRAID_DISK_WHOLE=1 BRAID_DISK_SEEDS=$(SEEDS) BRAID_SLICE_SEEDS=$(SEEDS) $(CARGO) test --locked -p braid --test full_disk -- --nocapture
 
 ## fuzz: everything that is read from a disk, under libFuzzer (TIME: seconds for all targets together)
 fuzz: toolchain

@@ -212,7 +212,8 @@ pub struct Config {
     pub durability: Durability,
     /// Seed of the random numbers.
     pub seed: u64,
-    /// Time of a sliced workload, over all slices. The others run for `num` records, however long that takes.
+    /// Time of a sliced workload, over all slices. The others run for `num` records, however long that takes. No limit
+    /// of the device is measured for longer.
     pub duration: Option<Duration>,
     /// Number of pairs (limit, slice) of a sliced workload.
     pub pairs: usize,

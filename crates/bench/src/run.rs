@@ -26,7 +26,7 @@ use crate::workload::{Job, foreign};
 use crate::{Config, DepthRate, Error, Limit, Report, Result, Watch, Workload, keys, queue, ycsb};
 
 /// Longest measurement of one limit.
-const LIMIT_TIME_MAX: Duration = Duration::from_millis(500);
+const LIMIT_TIME_MAX: Duration = Duration::from_millis(250);
 /// Shortest.
 const LIMIT_TIME_MIN: Duration = Duration::from_millis(10);
 /// Longest warm-up where the configuration gives none.
@@ -246,7 +246,8 @@ impl Bench<'_> {
         self.seen.io_bytes = BLOCK as u64;
         (self.watch.phase)("the device's limit");
         let probe = self.probe()?;
-        let before = self.limit(&probe, LIMIT_TIME_MAX)?;
+        let time = self.config.duration.unwrap_or(LIMIT_TIME_MAX).max(LIMIT_TIME_MIN);
+        let before = self.limit(&probe, time)?;
         drop(probe);
         (self.watch.phase)("the database");
         self.counted_slice(None, self.config.slice_operations(0))?;
@@ -255,11 +256,11 @@ impl Bench<'_> {
             (self.seen.read_back, self.seen.tally.not_found) = self.clients.read_back(READ_BACK_STEP)?;
         }
         let probe = self.probe()?;
-        let after = self.limit(&probe, LIMIT_TIME_MAX)?;
+        let after = self.limit(&probe, time)?;
         if let (Some(before), Some(after)) = (before, after) {
             self.seen.limits.push(f64::midpoint(before, after));
         }
-        self.all_limits(&probe, LIMIT_TIME_MAX)
+        self.all_limits(&probe, time)
     }
 
     fn stopped(&self) -> bool {

@@ -146,7 +146,7 @@ pub(crate) struct Bench {
     /// Empty the database's cache and the operating system's before each workload
     #[arg(long)]
     cold: bool,
-    /// How long reads and commits run, over all slices [default: 5s]
+    /// How long reads and commits run, over all slices, and a limit is measured at most [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
     /// Pairs of (device limit, slice of the workload)

@@ -37,6 +37,8 @@ pub(super) struct Scale {
     effort: Effort,
     /// Pairs and operations for each thousand of the paper's.
     per_thousand: u64,
+    /// Of the operations only this part is done.
+    operations_part: u64,
     /// Runs of each cell.
     pub(super) repeats: usize,
     /// Stride through the batches and readaheads of figures 9 and 10.
@@ -56,6 +58,7 @@ impl Scale {
             Effort::Tiny => Self {
                 effort,
                 per_thousand: 1,
+                operations_part: 8,
                 repeats: 2,
                 stride: 8,
                 sets_readahead: false,
@@ -67,6 +70,7 @@ impl Scale {
             Effort::Quick => Self {
                 effort,
                 per_thousand: 8,
+                operations_part: 1,
                 repeats: 3,
                 stride: 2,
                 sets_readahead: true,
@@ -78,6 +82,7 @@ impl Scale {
             Effort::Full => Self {
                 effort,
                 per_thousand: 50,
+                operations_part: 1,
                 repeats: 5,
                 stride: 1,
                 sets_readahead: true,
@@ -94,7 +99,7 @@ impl Scale {
         PAPER_SETS.map(|(name, pairs, operations)| Set {
             name,
             pairs: pairs * self.per_thousand,
-            operations: operations * self.per_thousand,
+            operations: operations * self.per_thousand / self.operations_part,
         })
     }
 
