@@ -87,13 +87,13 @@ impl Index for BTree {
         self.versions.publish(applied, |older, newer, Pages { allocated, retired }| {
             let pages = self.shared.pages();
             pages.confirm(&allocated);
-            let retired = pages.retire(&retired).map_or_else(
-                |error| {
+            let retired = match pages.retire(&retired) {
+                Ok(()) => retired,
+                Err(error) => {
                     tracing::error!(%error, "pages of an old version stay unused");
                     Vec::new()
-                },
-                |()| retired,
-            );
+                }
+            };
             older.token.succeed(Arc::clone(&newer.token), retired);
         });
     }

@@ -51,7 +51,6 @@ use std::fmt::{self, Display};
 use std::path::PathBuf;
 
 use checksum::{crc32c, crc32c_append, crc32c_append_all};
-
 use codec::sized::{array, u16_at, u32_at, u64_at};
 use space::FileDamage;
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::Home;
 use index::Index;
 use index::testing::steps::Store;
 use index::testing::{Change, Model, Updates};
 use psync::sim::SimDisk;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::Home;
 
 fn key(random: &mut StdRng) -> Vec<u8> {
     let number: u32 = random.random_range(0..3000);

@@ -1,10 +1,11 @@
 //! Keys of the greatest length that are the beginnings of one another: a B+-tree below another for each few chunks.
 
-use crate::common::Home;
 use index::Index;
 use index::testing::steps::Store;
 use index::testing::{Change, Model, Updates};
 use psync::sim::SimDisk;
+
+use crate::common::Home;
 
 fn key(length: usize) -> Vec<u8> {
     vec![b'k'; length * append::KEY_BYTES_MAX / 1024]

@@ -1,10 +1,11 @@
 //! A batch that meets an error changes nothing, and can be applied again.
 
-use crate::common::Home;
 use index::Index;
 use index::testing::steps::Store;
 use index::testing::{Change, Model, Updates};
 use psync::sim::{Fault, SimDisk};
+
+use crate::common::Home;
 
 /// No space left on device.
 const ENOSPC: i32 = 28;

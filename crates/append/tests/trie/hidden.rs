@@ -1,10 +1,11 @@
 //! What range deletes hide goes when its group is written for another reason.
 
-use crate::common::Home;
 use index::testing::steps::Store;
 use index::testing::{Change, Updates, found};
 use index::{Horizon, Index, RangeTombstones, Seq};
 use psync::sim::SimDisk;
+
+use crate::common::Home;
 
 #[test]
 fn what_range_deletes_hide_goes_with_the_next_update_of_its_group() {

@@ -1,9 +1,10 @@
 //! A trie does what a map of versions does, whatever is done to it.
 
-use crate::common::Home;
 use index::testing::steps::{Step, run, step, universe};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
+
+use crate::common::Home;
 
 fn home(chunk_bytes: usize, cache_bytes: u64) -> Home {
     Home::new(SimDisk::new(1), chunk_bytes, cache_bytes, 64 << 10)

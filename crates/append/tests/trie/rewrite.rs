@@ -2,13 +2,14 @@
 
 use std::ops::Bound;
 
-use crate::common::{self, Home};
 use index::testing::steps::Store;
 use index::testing::{Change, Updates};
 use index::{
     Bounds, Described, Direction, Expiry, History as _, Horizon, Index, LeafKeys, Moment, Part, Payload, Seq, Time,
 };
 use psync::sim::SimDisk;
+
+use crate::common::{self, Home};
 
 fn home() -> Home {
     Home::new(SimDisk::new(5), append::CHUNK_BYTES_DEFAULT, 1 << 20, 1 << 20)

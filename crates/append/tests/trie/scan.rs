@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::Home;
 use append::{Shared, Trie};
 use doclog::{DocImage, DocLog};
 use index::testing::steps::Store;
@@ -15,6 +14,8 @@ use psync::sim::{Fault, SimDisk};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use space::{FileDamage, FileStore, StreamKind};
+
+use crate::common::Home;
 
 const EIO: i32 = 5;
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];

@@ -7,10 +7,11 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::whole::{Content, check_whole, content};
 use braid::{Compaction, Database, Durability, ErrorKind, Options, Structure, Table, WriteBatch};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
+
+use crate::whole::{Content, check_whole, content};
 
 fn options(leaf_pages: u32) -> Options {
     Options::new()

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
-use crate::values::value;
 use braid::{
     ChangeEvent, CompactOptions, Compression, Database, Error, Options, Seq, Structure, Table, TableOptions,
     TableSettings, WriteBatch, salvage_on,
 };
 use psync::sim::SimDisk;
+
+use crate::values::value;
 
 fn options() -> Options {
     let options = Options::new().background(false).cache_bytes(1 << 20).write_buffer_bytes(1 << 20);

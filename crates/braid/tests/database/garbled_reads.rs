@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
-use crate::content::{Content, difference, read_all, verify};
 use braid::{Database, ErrorKind, Options, Structure, Table};
 use psync::sim::{Garble, SimDisk};
+
+use crate::content::{Content, difference, read_all, verify};
 
 const TABLES: [&str; 2] = ["small", "large"];
 /// Commits behind the last checkpoint.

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
-use crate::whole::{Content, check_whole, content};
 use braid::{Database, Durability, Error, ErrorKind, Options, Structure, Table, WriteBatch};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
+
+use crate::whole::{Content, check_whole, content};
 
 fn options(leaf_pages: u32) -> Options {
     Options::new()

@@ -2,9 +2,10 @@
 
 use std::{ops::ControlFlow, path::Path};
 
-use crate::whole::{Content, check_whole, content};
 use braid::{Database, ErrorKind, Options, Range, Structure, Table, WriteBatch};
 use psync::sim::SimDisk;
+
+use crate::whole::{Content, check_whole, content};
 
 const KEYS: u32 = 20_000;
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::common::{Change, Home, Model, Updates, all, found, scan};
 use btree::cost::{Memory, Workload, estimate};
 use index::{Bounds, Direction, Index, Seq};
 use psync::probe::DeviceProfile;
@@ -10,6 +9,8 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use space::PAGE;
+
+use crate::common::{Change, Home, Model, Updates, all, found, scan};
 
 fn key(number: u64) -> Vec<u8> {
     format!("key/{number:012}").into_bytes()

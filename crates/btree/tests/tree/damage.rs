@@ -1,9 +1,10 @@
 //! Damage at rest: what is read is right, or an error that says where; never wrong, never a panic.
 
-use crate::common::{self, Change, Home, Model, Trial, Updates, all, found, lost_write};
 use index::{Direction, Error, Index, Seq};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{self, Change, Home, Model, Trial, Updates, all, found, lost_write};
 
 fn key(number: u64) -> Vec<u8> {
     format!("key/{number:06}").into_bytes()

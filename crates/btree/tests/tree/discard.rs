@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{Change, Home, Model, Updates, found};
 use index::{Horizon, Index};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{Change, Home, Model, Updates, found};
 
 fn key(number: u64) -> Vec<u8> {
     format!("key/{number:06}").into_bytes()

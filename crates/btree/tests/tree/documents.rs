@@ -1,9 +1,10 @@
 //! Documents are reported dropped by the batch that makes them dead, and leaves are not rewritten for anything less.
 
-use crate::common::{self, Change, Home, Model, Updates};
 use index::Index;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{self, Change, Home, Model, Updates};
 
 const NONE: [u64; 0] = [];
 

@@ -1,9 +1,10 @@
 //! Failed and interrupted batches: the version that they began with is unharmed, and they can be applied again.
 
-use crate::common::{Change, Home, Model, Updates};
 use psync::sim::Fault;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{Change, Home, Model, Updates};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;

@@ -1,11 +1,12 @@
 //! How full leaves are where keys come in random order, and where packed ones are overwritten.
 
-use crate::common::{Home, Updates};
 use index::Index;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use space::PAGE;
+
+use crate::common::{Home, Updates};
 
 const VALUE: usize = 100;
 

@@ -1,7 +1,8 @@
 //! A loaded tree, as readers of every seq see it.
 
-use crate::common::{self, Change, Home, all, found, scan};
 use index::{Direction, Index, Payload, Seq};
+
+use crate::common::{self, Change, Home, all, found, scan};
 
 fn ready() -> index::Result<()> {
     Ok(())

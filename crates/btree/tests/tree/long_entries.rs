@@ -1,9 +1,10 @@
 //! Leaves of long entries have more pages than those of short ones, as far as the tree may choose.
 
-use crate::common::{self, Home, Model, Updates};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{self, Home, Model, Updates};
 
 const LEAF_PAGES: u32 = 4;
 const BATCH: usize = 700;

@@ -1,8 +1,9 @@
 //! A tree does what a map of versions does, whatever is done to it.
 
-use crate::common::{Home, LOANS};
 use index::testing::steps::{Step, run, step, universe};
 use proptest::prelude::*;
+
+use crate::common::{Home, LOANS};
 
 /// Long keys whose separators are long as well and begin differently: a node holds a few children, so the tree is high.
 fn deep_universe() -> Vec<Vec<u8>> {

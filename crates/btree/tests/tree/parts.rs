@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{self, Change, Home, Model, Updates, found};
 use index::{Horizon, Index, Seq};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{self, Change, Home, Model, Updates, found};
 
 const NONE: [u64; 0] = [];
 

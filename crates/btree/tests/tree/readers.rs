@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Change, Home, Updates, change_of, found};
 use index::{Bounds, Direction, Index, Seq, View};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{Change, Home, Updates, change_of, found};
 
 const KEYS: u64 = 3_000;
 const BATCHES: u64 = 150;

@@ -4,7 +4,6 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{self, Change, Home, Model, TABLE, Updates, all, change_of, found};
 use btree::{BTree, Shared};
 use index::{Bounds, Cursor, Direction, Error, Horizon, Index, ReadAhead, Seq, View};
 use psync::sim::{Fault, SimDisk};
@@ -12,6 +11,8 @@ use psync::{BackendKind, Psync, Request};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use space::{FileStore, PagedFile};
+
+use crate::common::{self, Change, Home, Model, TABLE, Updates, all, change_of, found};
 
 const EIO: i32 = 5;
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];

@@ -1,9 +1,10 @@
 //! How much a search reads: of a large leaf the part that a key may be in, and what was appended.
 
-use crate::common::{self, Change, Home, Model, Updates, found};
 use index::{Direction, Index, Payload, Seq};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{self, Change, Home, Model, Updates, found};
 
 const PAGE: u64 = 4096;
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Change, Home, Model, Updates, found, scan};
 use index::{Bounds, Direction, Index, Stats};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
+
+use crate::common::{Change, Home, Model, Updates, found, scan};
 
 /// Keys with long separators, so that a node holds few children.
 fn key(number: u64) -> Vec<u8> {

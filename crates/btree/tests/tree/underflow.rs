@@ -1,11 +1,12 @@
 //! Leaves and nodes that lose most of what is in them: their space comes back, at once and all of it.
 
-use crate::common::{self, Change, Home, Model, Updates};
 use index::{Index, Stats};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use space::{Class, PAGE};
+
+use crate::common::{self, Change, Home, Model, Updates};
 
 const KEYS: u64 = 20_000;
 

@@ -1,11 +1,12 @@
 //! A closed log: nothing is looked for behind its end, the mark of the close is no part of the log, and a mark that is
 //! older than the log hides nothing.
 
-use crate::common::{Random, append, commit, open, options, store};
 use psync::sim::SimDisk;
 use psync::{BLOCK, Buffer, Request};
 use space::{FileDamage, FileStore, StreamKind};
 use wal::{Error, Options};
+
+use crate::common::{Random, append, commit, open, options, store};
 
 const FILE: &str = "wal/0.log";
 

@@ -5,11 +5,12 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Owned, Random, append, open, options, store};
 use psync::sim::{Fault, SimDisk};
 use psync::{BackendKind, Psync};
 use space::FileStore;
 use wal::{Claim, Error, FlushScheme, Lsn, Options, Wal};
+
+use crate::common::{Owned, Random, append, open, options, store};
 
 const THREADS: u64 = 8;
 const EIO: i32 = 5;

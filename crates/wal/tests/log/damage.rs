@@ -1,9 +1,10 @@
 //! Damage that a crash does not explain is reported with its place; a torn tail is dropped.
 
-use crate::common::{self, DATABASE, SEGMENT_BYTES, append, commit, open, options, store};
 use psync::sim::SimDisk;
 use space::FileDamage;
 use wal::{Error, Lsn, Options, Verdict};
+
+use crate::common::{self, DATABASE, SEGMENT_BYTES, append, commit, open, options, store};
 
 /// A log of flushed groups over several segments, and its records.
 fn filled(disk: &SimDisk, groups: usize, bytes: usize) -> Vec<common::Owned> {

@@ -1,9 +1,10 @@
 //! A full disk is an error that goes away; deletes and upkeep have a reserve.
 
-use crate::common::{SEGMENT_BYTES, append, commit, open, options, store};
 use psync::sim::SimDisk;
 use wal::Claim::{Delete, Put, Upkeep};
 use wal::{Claim, Error, Lsn, Wal};
+
+use crate::common::{SEGMENT_BYTES, append, commit, open, options, store};
 
 /// Appends until the log says that the disk is full.
 fn fill(wal: &Wal, claim: Claim) -> u64 {

@@ -1,9 +1,10 @@
 //! A segment is made longer while the log is in it: whatever fails meanwhile, what a flush acknowledged is there.
 
-use crate::common::{append, commit, open, options, store};
 use psync::sim::{Fault, SimDisk};
 use wal::Claim::Put;
 use wal::{Error, Wal};
+
+use crate::common::{append, commit, open, options, store};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::common::{self, Owned, append, options, owned, store};
 use psync::Psync;
 use psync::sim::SimDisk;
 use space::FileStore;
 use wal::{Alone, Error, Group, Verdict, Wal};
+
+use crate::common::{self, Owned, append, options, owned, store};
 
 const DOCUMENT: u8 = 2;
 

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use crate::common::{self, Owned, SEGMENT_BYTES, open, options, store};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
 use space::FileStore;
 use wal::{Claim, Error, Lsn, Options, Wal};
+
+use crate::common::{self, Owned, SEGMENT_BYTES, open, options, store};
 
 #[derive(Clone, Debug)]
 enum Action {

@@ -1,9 +1,10 @@
 //! A log that nobody writes to any more gives its files back, and loses nothing by it.
 
-use crate::common::{append, commit, open, options, store};
 use psync::sim::{Fault, SimDisk};
 use wal::Claim::{Delete, Put, Upkeep};
 use wal::{Error, Lsn, Wal};
+
+use crate::common::{append, commit, open, options, store};
 
 const SEGMENT_BYTES: u64 = 1 << 20;
 /// What it may take.

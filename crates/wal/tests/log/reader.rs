@@ -2,10 +2,11 @@
 //! whatever is recycled, and
 //! in the next life what was kept.
 
-use crate::common::{Random, SEGMENT_BYTES, commit, open, options, store};
 use proptest::prelude::*;
 use psync::sim::SimDisk;
 use wal::{Claim, Error, Lsn, Options, Position, Reader, Wal};
+
+use crate::common::{Random, SEGMENT_BYTES, commit, open, options, store};
 
 /// Everything that a reader has still to show.
 fn rest(reader: &mut Reader, wal: &Wal) -> wal::Result<Vec<(u64, Vec<u8>)>> {

@@ -1,9 +1,10 @@
 //! Segments that are used again: what they held before is neither believed nor read.
 
-use crate::common::{SEGMENT_BYTES, append, commit, open, options, store};
 use psync::sim::SimDisk;
 use psync::{BLOCK, Buffer, OpenOptions, Request};
 use wal::Options;
+
+use crate::common::{SEGMENT_BYTES, append, commit, open, options, store};
 
 /// The file of the segment with that number.
 fn segment(disk: &SimDisk, number: u64) -> Vec<u8> {

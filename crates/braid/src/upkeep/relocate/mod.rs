@@ -122,7 +122,12 @@ fn place(
         applied.files.extend(copies.files());
     }
     let copies = Cell::new(Some(copies));
-    let keep = || Ok(copies.take().map_or(Ok(()), |copies| copies.finish().map(drop))?);
+    let keep = || {
+        if let Some(copies) = copies.take() {
+            copies.finish()?;
+        }
+        Ok(())
+    };
     let step = Step::rewritten(table, &applied, Documents::Moved { places: moved, keep: &keep });
     let (_, installed) = install(engine, held, &[step], |_| {
         let state = table.state.load();

@@ -9,9 +9,10 @@ mod large;
 
 use std::{collections::BTreeMap, ops::ControlFlow, path::Path};
 
-use crate::whole::{Content, check_whole, content};
 use braid::{Backup, BackupProgress, Database, Options, RestoreSummary, Result, Structure, Table};
 use psync::sim::SimDisk;
+
+use crate::whole::{Content, check_whole, content};
 
 /// Tables by name.
 type Tables = BTreeMap<String, Content>;
