@@ -69,7 +69,7 @@ fn measure(name: &str, chunk_bytes: usize, keys: &[Vec<u8>]) {
     let trie = Trie::create(shared, TableId(1), documents, chunk_bytes).expect("a trie");
     let apply = |updates: &Updates| {
         let applied = trie.apply(updates, &Horizon::default(), &|_| {}).expect("a disk that works");
-        trie.publish(&applied);
+        trie.install(&applied);
     };
     apply(&Updates::puts(keys.iter().cloned(), 1, &VALUE));
     let stats = trie.view().stats().expect("whole");
@@ -83,9 +83,12 @@ fn measure(name: &str, chunk_bytes: usize, keys: &[Vec<u8>]) {
     let written =
         (store.counters(StreamKind::Node).snapshot().written_bytes - before) as f64 / (BATCHES as f64 * BATCH as f64);
     let after = trie.room().live_bytes as f64 / keys.len() as f64;
+    let figure = |name: &str| stats.figure(name).expect("a trie has it");
     println!(
         "| {name} | {node_bytes:.1} | {after:.1} | {} | {} | {} | {written:.0} |",
-        stats.internal_pages, stats.leaves, stats.height
+        figure("internal nodes"),
+        figure("leaves"),
+        figure("levels")
     );
 }
 

@@ -5,7 +5,7 @@
 //!
 //! A **rollback** appends a commit header that names the older root. The new header comes behind the newest one, as
 //! every other does, so headers stay one chain. Its redo sets the counts of live bytes back to those of the older
-//! version, so recovery and publishing need no special case.
+//! version, so recovery and installing need no special case.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -14,9 +14,10 @@ pub const FACTS: Facts = Facts {
     code: 2,
     key_bytes_max: KEY_BYTES_MAX,
     inline_bytes_max: INLINE_BYTES_MAX,
-    has_leaf_sizes: false,
     only_appends: true,
     has_history: true,
+    choose: |_| Vec::new(),
+    settings: |_| Some(Vec::new()),
     start,
     root_of_redo: salvage::root_of_redo,
 };
@@ -34,7 +35,8 @@ fn start(home: &Home<'_>) -> Option<Arc<dyn Kind>> {
 struct Tries(Arc<Shared>);
 
 impl Kind for Tries {
-    fn create(&self, table: TableId, _leaf_pages: u32, documents: &Arc<DocLog>) -> Result<Box<dyn Index>> {
+    /// Passes over the settings: earlier versions wrote pages of a leaf also for tries.
+    fn create(&self, table: TableId, _settings: &[u8], documents: &Arc<DocLog>) -> Result<Box<dyn Index>> {
         Ok(Box::new(Trie::create(Arc::clone(&self.0), table, Arc::clone(documents), CHUNK_BYTES_DEFAULT)?))
     }
 

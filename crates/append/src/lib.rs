@@ -21,10 +21,10 @@
 //! 5. Many keys, a range of keys and a batch of changes go down together: the nodes that they need next are read in one
 //!    psync.
 //! 6. Sorted entries for an empty trie come without a log ([`index::Load`]). An existing trie is rewritten stretch
-//!    by stretch, in key order ([`index::Index::compact`]). Leaves in which enough has expired are found through links
+//!    by stretch, in key order ([`index::Upkeep::compact`]). Leaves in which enough has expired are found through links
 //!    that hold the due time ([`index::due`]).
 //! 7. Readers of older versions go on reading. The live bytes of each segment are counted. A segment without live bytes
-//!    is released once a checkpoint knows that and no reader holds an older state ([`index::Index::release_dead`]).
+//!    is released once a checkpoint knows that and no reader holds an older state ([`index::Upkeep::release_dead`]).
 //!
 //! The newest version of a key stays until a newer one comes, older ones as long as a snapshot sees them
 //! ([`index::merge`]). An entry lists all of these versions, so a snapshot is a seq and needs no header of its own. A
@@ -41,6 +41,7 @@ mod filter;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod garbage;
 mod history;
 mod kind;
 mod load;
@@ -51,6 +52,7 @@ mod search;
 mod shared;
 mod stretch;
 mod trie;
+mod upkeep;
 mod verify;
 mod version;
 mod view;

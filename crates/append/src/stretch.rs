@@ -9,6 +9,7 @@ use index::{Error, LeafKeys, Part, Result, Time, is_below};
 use crate::empty::Waiting;
 use crate::format::Link;
 use crate::format::node::Node;
+use crate::garbage::Segments;
 use crate::ordered::{Groups, Span, Walk, walk};
 use crate::version::Version;
 
@@ -26,7 +27,12 @@ pub(crate) struct Stretch {
 /// For a part restricted to some segments, the stretch has one key below each node of these segments. Nodes on one way
 /// down share a key.
 pub(crate) fn stretch(version: &Version, part: Part<'_>) -> Result<Stretch> {
-    let mut finder = Finder { part, waiting: part.only.map(Waiting::new), found: Stretch::default(), failed: None };
+    let mut finder = Finder {
+        part,
+        waiting: part.chosen.map(|chosen| Waiting::new(chosen.content::<Segments>())),
+        found: Stretch::default(),
+        failed: None,
+    };
     walk(version, &mut finder);
     finder.failed.map_or(Ok(finder.found), Err)
 }

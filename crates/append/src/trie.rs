@@ -1,22 +1,19 @@
 //! The trie of one table.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use doclog::{Content, DocImage, DocLog, Retained, SegmentId};
+use doclog::{Content, DocImage, DocLog, Retained};
 use index::{
-    Applied, Batch, Compacted, Error, History, Horizon, Index, LeafKeys, Load, Loaded, Part, Rescue, Result, Seq,
-    TableId, Time, Touches, Versions, View, class_of,
+    Applied, Batch, Error, History, Horizon, Index, Load, Loaded, Rescue, Result, Seq, TableId, Touches, Versions,
+    View, class_of,
 };
-use space::{Class, Extent};
+use space::Class;
 
 use crate::apply::{Apply, Done};
-use crate::empty;
 use crate::format::record::{Commit, Header, Redo, Root};
 use crate::load::TrieLoad;
 use crate::salvage;
 use crate::shared::Shared;
-use crate::stretch::{self, Stretch};
 use crate::version::Version;
 
 /// An append-only HB+-trie.
@@ -65,11 +62,22 @@ impl Trie {
         self.table
     }
 
+    /// The log of the trie's nodes.
+    pub(crate) fn nodes(&self) -> &DocLog {
+        &self.nodes
+    }
+
+    /// Room of the segments of the trie's nodes.
+    #[must_use]
+    pub fn room(&self) -> doclog::Stats {
+        self.nodes.stats()
+    }
+
     pub(crate) fn current(&self) -> Arc<Version> {
         self.versions.current()
     }
 
-    /// A version behind `base`, to be published or discarded.
+    /// A version behind `base`, to be installed or discarded.
     pub(crate) fn pend(&self, base: &Version, mut done: Done, floor: Seq) -> Applied {
         let redo = done.redo.encode();
         let dropped_documents = std::mem::take(&mut done.dropped_documents);
@@ -98,7 +106,7 @@ impl Trie {
     }
 
     /// Rewrites the leaves of these keys.
-    fn rewrite(&self, keys: &[Vec<u8>], room: Room, through: Seq, horizon: &Horizon) -> Result<Applied> {
+    pub(crate) fn rewrite(&self, keys: &[Vec<u8>], room: Room, through: Seq, horizon: &Horizon) -> Result<Applied> {
         let (base, again) = self.versions.base();
         let (nothing, progress) = (Touches { keys: Vec::new(), through }, |_: usize| {});
         let apply = || {
@@ -120,7 +128,7 @@ impl Trie {
 
 /// The share of the reserve that a change may have, in quarters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
+pub(crate) enum Room {
     /// The change makes the trie larger.
     None = 0,
     /// Deletes wait behind the change.
@@ -133,7 +141,7 @@ enum Room {
 }
 
 impl Room {
-    const fn of(class: Class) -> Self {
+    pub(crate) const fn of(class: Class) -> Self {
         match class {
             Class::Normal => Self::None,
             Class::Urgent => Self::Quarter,
@@ -155,8 +163,8 @@ impl Index for Trie {
         Ok(self.pend(&base, done, base.floor))
     }
 
-    fn publish(&self, applied: &Applied) {
-        let done = self.versions.publish(applied, |_, _, done| {
+    fn install(&self, applied: &Applied) {
+        let done = self.versions.install(applied, |_, _, done| {
             if let Err(error) = self.count(&done.redo) {
                 tracing::error!(%error, "nodes of an old version stay until the database is opened again");
             }
@@ -198,25 +206,6 @@ impl Index for Trie {
         self.current().header().expires
     }
 
-    fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
-        stretch::due(&self.current(), now, most)
-    }
-
-    fn leaf_pages(&self) -> u32 {
-        1
-    }
-
-    fn compact(&self, part: Part<'_>, _leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
-        let base = self.current();
-        if base.header().root.is_none() {
-            return Ok(None);
-        }
-        let Stretch { keys, next, leaves, bytes } = stretch::stretch(&base, part)?;
-        let room = if part.reclaims { Room::Half } else { Room::None };
-        let applied = self.rewrite(&keys, room, through, horizon)?;
-        Ok(Some(Compacted { applied, next, leaves, bytes: bytes as u64 }))
-    }
-
     fn begin_load(&self, seq: Seq) -> Option<Box<dyn Load>> {
         let base = self.current();
         let is_empty = base.header().root.is_none();
@@ -233,53 +222,5 @@ impl Index for Trie {
 
     fn salvage(&self, rescue: &mut dyn Rescue) {
         salvage::salvage(&self.current(), rescue);
-    }
-
-    fn extents(&self, _visit: &mut dyn FnMut(Extent)) -> Result<()> {
-        Ok(())
-    }
-
-    fn release_dead(&self) -> Result<()> {
-        self.nodes.release_dead(u64::MAX)?;
-        Ok(())
-    }
-
-    fn destroy(&self) -> Result<()> {
-        Ok(self.nodes.destroy()?)
-    }
-
-    fn empty(&self, bytes: u64, through: Seq, horizon: &Horizon) -> Result<Option<Applied>> {
-        let mut segments = empty::chosen(self.nodes.usage(), bytes);
-        if segments.is_empty() {
-            // Later writes go to a new segment, and the sealed one may be worth emptying.
-            self.nodes.seal();
-            segments = empty::chosen(self.nodes.usage(), bytes);
-        }
-        if segments.is_empty() {
-            return Ok(None);
-        }
-        let only = Some(&segments);
-        let all = Part { from: &[], until: None, bytes: usize::MAX, reclaims: true, below: None, only };
-        let Stretch { keys, .. } = stretch::stretch(&self.current(), all)?;
-        self.rewrite(&keys, Room::of(Class::Emptying), through, horizon).map(Some)
-    }
-
-    fn sparse(&self, dead_bytes: u64) -> BTreeSet<SegmentId> {
-        empty::sparse(self.nodes.usage(), dead_bytes)
-    }
-
-    fn garbage_bytes(&self) -> u64 {
-        let stats = self.nodes.stats();
-        // If a file is short or missing, the counted live bytes exceed the bytes that exist.
-        let used = stats.live_bytes.saturating_add(stats.pinned_bytes).saturating_add(self.dead_bytes());
-        stats.bytes.saturating_sub(used)
-    }
-
-    fn dead_bytes(&self) -> u64 {
-        self.nodes.dead().into_iter().map(|(_, bytes)| bytes).sum()
-    }
-
-    fn room(&self) -> doclog::Stats {
-        self.nodes.stats()
     }
 }

@@ -1,8 +1,7 @@
 //! The shape of a version, and keys that cut it into parts.
 
 use doclog::DocPointer;
-use index::{Result, Stats};
-use space::PAGE;
+use index::{Figure, Result, Stats};
 
 use crate::format::node::{Group, Node};
 use crate::format::record::Shape;
@@ -22,15 +21,15 @@ pub(crate) fn stats(version: &Version) -> Result<Stats> {
         };
         next = if node.level() > 0 { Some(node.child(0)) } else { (0..node.len()).find_map(tree_of) };
     }
-    let pages = |bytes: u64| bytes.div_ceil(PAGE as u64);
     Ok(Stats {
-        height,
-        internal_pages: internal_nodes,
-        leaves,
-        adjacent_leaves: 0,
-        leaf_pages: pages(leaf_bytes),
-        run_bytes: leaf_bytes,
         entries: versions,
+        entry_bytes: leaf_bytes,
+        stored_bytes: leaf_bytes,
+        figures: vec![
+            Figure::count("levels", height),
+            Figure::count("internal nodes", internal_nodes),
+            Figure::count("leaves", leaves),
+        ],
     })
 }
 

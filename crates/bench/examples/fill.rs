@@ -138,8 +138,9 @@ fn measure(db: &Database, table: &Table, records: u64, order: Order, threads: u6
         stats.log.flush_ns as f64 / 1e9
     );
     for table in &stats.tables {
-        let fill = table.run_bytes as f64 / (table.leaf_pages * 4096).max(1) as f64;
-        println!("{} leaves of {} pages, {fill:.3} full", table.leaves, table.pages_of_new_leaf);
+        let filled = table.entry_bytes as f64 / table.stored_bytes.max(1) as f64;
+        let figure = |name: &str| table.figure(name).map_or_else(|| "?".to_owned(), |value| value.to_string());
+        println!("{} leaves, {filled:.3} full; a new one has {} bytes", figure("leaves"), figure("new leaf"));
     }
     let mut expected = 0;
     for pair in table.iter() {

@@ -62,8 +62,8 @@ pub struct Report {
     pub cache_bytes: u64,
     /// Write buffer of the database.
     pub write_buffer_bytes: u64,
-    /// Pages of a leaf of the table.
-    pub leaf_pages: u32,
+    /// Pages of a leaf of the table, if its structure has leaves of a chosen size.
+    pub leaf_pages: Option<u64>,
     /// Bytes of all files of the database after the run.
     pub database_bytes: u64,
     /// Whether caches were emptied before the run.

@@ -379,9 +379,10 @@ impl Bench<'_> {
         let (limit, depth) = self.limit_of_workload();
         let database_bytes = bytes_below(self.database.path())?;
         let interrupted = self.stopped();
-        let tables = self.database.stats()?.tables;
+        let stats = self.database.stats()?;
+        let of_table = stats.tables.iter().find(|stats| stats.name == table.name());
         let leaf_pages =
-            tables.iter().find(|stats| stats.name == table.name()).map_or(0, |table| table.pages_of_new_leaf);
+            of_table.and_then(|table| table.figure("new leaf")).map(|bytes| bytes / stats.space.page_bytes);
         let ycsb = match &self.clients {
             Clients::Plain(_) | Clients::Queue(_) => None,
             Clients::Ycsb(clients) => Some(clients.report(&self.seen.tally)),

@@ -161,7 +161,7 @@ pub(crate) struct Frame {
     pub(crate) compression: String,
     pub(crate) backend: String,
     pub(crate) database_bytes: u64,
-    pub(crate) leaf_pages: u32,
+    pub(crate) leaf_pages: Option<u64>,
     pub(crate) limit: Limit,
     pub(crate) depth: usize,
     pub(crate) interrupted: bool,

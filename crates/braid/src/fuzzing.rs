@@ -163,13 +163,7 @@ fn table_record(bytes: &[u8]) {
 }
 
 fn table_records() -> Vec<Vec<u8>> {
-    let record = CreateTable {
-        id: TableId(5),
-        structure: Structure::BTree,
-        settings: samples::settings(),
-        leaf_pages: 4,
-        name: "a table".into(),
-    };
+    let record = samples::a_table(5, vec![4, 0, 0, 0]);
     let back = RollBack { table: TableId(5), to: Seq(9) };
     let set = SetHistory { table: TableId(5), keep: 9 };
     vec![record.encode(), encode_table(TableId(5)).to_vec(), back.encode(), set.encode()]
@@ -299,13 +293,7 @@ fn logs() -> Vec<Vec<u8>> {
     // A flush-end that leaves the tree as it is.
     let redo = btree::fuzzing::unchanged(&table.root, table.id);
     let end = FlushEnd { dropped: vec![], retained: vec![], restored: None, ..a_flush_end(table.id.0, redo) };
-    let create = CreateTable {
-        id: TableId(9),
-        structure: Structure::BTree,
-        settings: samples::settings(),
-        leaf_pages: 4,
-        name: "other".into(),
-    };
+    let create = CreateTable { name: "other".into(), ..samples::a_table(9, vec![4, 0, 0, 0]) };
     let begins = record(kind::CREATE_TABLE, &create.encode());
     let ends = record(kind::DROP_TABLE, &encode_table(TableId(9)));
     let pieces: Vec<_> = end.encode(60);

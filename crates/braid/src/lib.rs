@@ -98,7 +98,7 @@ pub use handles::stats::{
 pub use handles::table::Table;
 pub use handles::transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};
 pub use handles::writes::Swap;
-pub use index::Seq;
+pub use index::{Figure, Seq, Unit};
 pub use options::{HISTORY_MAX, Options, TableOptions};
 pub use psync::{
     BackendKind,

@@ -7,7 +7,7 @@ use doclog::DocLog;
 use index::{Facts, Home, Index, Kind, Lookups, Result, TableId};
 use space::PAGE;
 
-use crate::{BTree, INLINE_BYTES_MAX, KEY_BYTES_MAX, Shared, salvage};
+use crate::{BTree, INLINE_BYTES_MAX, KEY_BYTES_MAX, Shared, salvage, settings};
 
 /// The facts of the kind.
 pub const FACTS: Facts = Facts {
@@ -15,9 +15,10 @@ pub const FACTS: Facts = Facts {
     code: 1,
     key_bytes_max: KEY_BYTES_MAX,
     inline_bytes_max: INLINE_BYTES_MAX,
-    has_leaf_sizes: true,
     only_appends: false,
     has_history: false,
+    choose: settings::of_use,
+    settings: settings::figures,
     start,
     root_of_redo: salvage::root_of_redo,
 };
@@ -39,7 +40,8 @@ fn start(home: &Home<'_>) -> Option<Arc<dyn Kind>> {
 struct Trees(Arc<Shared>);
 
 impl Kind for Trees {
-    fn create(&self, table: TableId, leaf_pages: u32, _documents: &Arc<DocLog>) -> Result<Box<dyn Index>> {
+    fn create(&self, table: TableId, settings: &[u8], _documents: &Arc<DocLog>) -> Result<Box<dyn Index>> {
+        let leaf_pages = settings::decode(settings, table)?;
         Ok(Box::new(BTree::create(Arc::clone(&self.0), table, leaf_pages)))
     }
 

@@ -29,7 +29,7 @@ use crate::format::run::{Heads, Identity, RUN_HEADER, Run, RunHeader};
 use crate::format::{Damage, Pointer};
 use crate::partition::partition_point;
 
-pub(crate) use rest::Hidden;
+pub(crate) use rest::Unread;
 
 /// A run and its position.
 #[derive(Clone, Copy, Debug)]

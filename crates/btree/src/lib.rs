@@ -21,7 +21,7 @@
 //! 4. Many keys, a range of keys and a batch of changes all go down the tree a level at a time. The nodes of a level
 //!    are read or written with one psync, at most PioMax requests in flight ([`psync`]).
 //! 5. Sorted entries for an empty tree are packed into leaves as they come, in long pieces ([`index::Load`]). An
-//!    existing tree is rebuilt in the same way, stretch by stretch ([`index::Index::compact`]).
+//!    existing tree is rebuilt in the same way, stretch by stretch ([`index::Upkeep::compact`]).
 //! 6. Pages that a version no longer refers to are free when the last reader of an older version is gone.
 //!
 //! Invariants:
@@ -54,8 +54,10 @@ mod node;
 mod partition;
 mod salvage;
 mod search;
+mod settings;
 mod shared;
 mod tree;
+mod upkeep;
 mod verify;
 mod version;
 mod view;
@@ -67,3 +69,4 @@ pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX, LEAF_PAGES_MAX};
 pub use kind::FACTS;
 pub use shared::Shared;
 pub use tree::BTree;
+pub use walk::Shape;

@@ -14,7 +14,7 @@
 //! - No page is written before the caller has made durable that the page is free.
 //! - A dropped load gives every page back.
 //!
-//! Left to others: limits and order of the keys, flushing, the log, publishing, and that nothing else changes the tree
+//! Left to others: limits and order of the keys, flushing, the log, installing, and that nothing else changes the tree
 //! meanwhile.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The intact parts of a damaged tree.
 //!
 //! 1. The tree is walked as verification walks it ([`crate::descend`]). A node that does not check is reported as the
-//!    range of keys that are hidden by the damage.
+//!    range of keys that are unread by the damage.
 //! 2. Of a leaf every run that checks is taken ([`crate::leaf`]), the newest version of each key, and runs that are not
 //!    taken are reported as ranges too. A leaf that a device cannot read as a whole is read page by page.
 //!
@@ -20,7 +20,7 @@ use space::PAGE;
 use crate::descend::{Child, Witness, descend};
 use crate::format::root::Redo;
 use crate::format::{Damage, Pointer};
-use crate::leaf::{Hidden, Visible};
+use crate::leaf::{Unread, Visible};
 use crate::version::Version;
 
 /// Shows the parts of a version that check, and reports the others.
@@ -75,14 +75,14 @@ impl Salvage<'_> {
 
     fn take(&mut self, child: &Child, bytes: &[u8]) -> ControlFlow<()> {
         let (mut spans, mut damages) = (Vec::new(), Vec::new());
-        let rest = Visible::rest(bytes, &child.pointer, self.version.table, &mut spans, &mut |hidden, damage| {
+        let rest = Visible::rest(bytes, &child.pointer, self.version.table, &mut spans, &mut |unread, damage| {
             // One report of each range is enough.
-            if damages.iter().all(|(known, _)| *known != hidden) {
-                damages.push((hidden, damage));
+            if damages.iter().all(|(known, _)| *known != unread) {
+                damages.push((unread, damage));
             }
         });
         let entries = rest.sorted().unwrap_or_else(|damage| {
-            damages.push((Hidden::All, damage));
+            damages.push((Unread::All, damage));
             Vec::new()
         });
         let newest = entries.chunk_by(|one, other| one.update.key == other.update.key);
@@ -93,17 +93,17 @@ impl Salvage<'_> {
         });
         let (pairs, strangers): (Vec<_>, Vec<_>) = puts.partition(|pair| child.holds(pair.key));
         if !strangers.is_empty() {
-            damages.push((Hidden::All, Damage::new(0, "keys of a leaf", "within its bounds", "others too")));
+            damages.push((Unread::All, Damage::new(0, "keys of a leaf", "within its bounds", "others too")));
         }
-        for (hidden, damage) in damages {
-            self.tell(child, hidden, damage, &pairs);
+        for (unread, damage) in damages {
+            self.tell(child, unread, damage, &pairs);
         }
         if pairs.is_empty() { ControlFlow::Continue(()) } else { self.rescue.pairs(&pairs) }
     }
 
-    fn tell(&mut self, child: &Child, hidden: Hidden, damage: Damage, pairs: &[PairRef<'_>]) {
+    fn tell(&mut self, child: &Child, unread: Unread, damage: Damage, pairs: &[PairRef<'_>]) {
         let (mut low, mut high) = (&child.low, child.high.as_ref());
-        if let Hidden::Part(part) = hidden
+        if let Unread::Part(part) = unread
             && child.fences.len() + 1 == child.pointer.parts()
         {
             low = part.checked_sub(1).map_or(low, |fence| &child.fences[fence]);

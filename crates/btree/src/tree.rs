@@ -2,23 +2,20 @@
 
 use std::sync::Arc;
 
-use index::{
-    Applied, Batch, Compacted, Horizon, Index, LeafKeys, Load, Loaded, Part, Rescue, Result, Seq, TableId, Time,
-    Versions, View,
-};
+use index::{Again, Applied, Batch, Horizon, Index, Load, Loaded, Rescue, Result, Seq, TableId, Versions, View};
 use seeded::Bug;
-use space::{Extent, PageId};
+use space::Extent;
 
-use crate::apply::compact::compact;
 use crate::apply::{Apply, Done};
 use crate::format::LEAF_PAGES_MAX;
 use crate::format::root::{Redo, Root};
 use crate::load::TreeLoad;
 use crate::shared::Shared;
 use crate::version::Version;
-use crate::{salvage, walk};
+use crate::walk::{self, Shape};
+use crate::{salvage, settings};
 
-/// Pages of a version that was applied and not published yet.
+/// Pages of a version that was applied and is not current yet.
 struct Pages {
     allocated: Vec<Extent>,
     retired: Vec<Extent>,
@@ -32,10 +29,14 @@ pub struct BTree {
 }
 
 impl BTree {
-    /// An empty tree whose leaves will have `leaf_pages` pages, at most [`LEAF_PAGES_MAX`]. Nothing is written.
+    /// An empty tree whose leaves will have `leaf_pages` pages. Nothing is written.
+    ///
+    /// # Panics
+    /// When that is not 1 to [`LEAF_PAGES_MAX`].
     #[must_use]
     pub fn create(shared: Arc<Shared>, table: TableId, leaf_pages: u32) -> Self {
-        let root = Root { height: 0, pointer: None, leaf_pages: leaf_pages.clamp(1, LEAF_PAGES_MAX), expires: false };
+        assert!((1..=LEAF_PAGES_MAX).contains(&leaf_pages), "leaves of {leaf_pages} pages");
+        let root = Root { height: 0, pointer: None, leaf_pages, expires: false };
         Self::with(shared, table, root)
     }
 
@@ -53,13 +54,13 @@ impl BTree {
         Self { shared, table, versions }
     }
 
-    /// A version to be published or discarded.
-    fn pend(&self, done: Done, floor: Seq) -> Applied {
+    /// A version to be installed or discarded.
+    pub(crate) fn pend(&self, done: Done, floor: Seq) -> Applied {
         let redo = Redo { root: done.root, allocated: done.allocated, retired: done.retired };
         let bytes = redo.encode(self.table);
         let version = Arc::new(Version::new(&self.shared, self.table, redo.root, floor));
         let Redo { allocated, retired, .. } = redo;
-        // A version that was neither published nor discarded keeps its pages until the next open, because its redo may
+        // A version that was neither installed nor discarded keeps its pages until the next open, because its redo may
         // be in the log.
         self.versions.pend(&version, done.again, Pages { allocated, retired });
         let forgets = done.packed && seeded::on(Bug::PackedUnflushed);
@@ -67,8 +68,25 @@ impl BTree {
         Applied { view: version, redo: bytes, dropped_documents: done.dropped_documents, files }
     }
 
+    pub(crate) const fn table(&self) -> TableId {
+        self.table
+    }
+
     pub(crate) fn current(&self) -> Arc<Version> {
         self.versions.current()
+    }
+
+    /// The current version, and the keys that its batches have left for later ones to look at.
+    pub(crate) fn base(&self) -> (Arc<Version>, Again) {
+        self.versions.base()
+    }
+
+    /// The shape of the current version.
+    ///
+    /// # Errors
+    /// When a read of an internal node fails or its bytes do not check.
+    pub fn shape(&self) -> Result<Shape> {
+        walk::shape(&self.current())
     }
 }
 
@@ -83,8 +101,8 @@ impl Index for BTree {
         Ok(self.pend(done, base.floor))
     }
 
-    fn publish(&self, applied: &Applied) {
-        self.versions.publish(applied, |older, newer, Pages { allocated, retired }| {
+    fn install(&self, applied: &Applied) {
+        self.versions.install(applied, |older, newer, Pages { allocated, retired }| {
             let pages = self.shared.pages();
             pages.confirm(&allocated);
             let retired = match pages.retire(&retired) {
@@ -127,23 +145,8 @@ impl Index for BTree {
         self.current().root.expires
     }
 
-    fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
-        walk::due(&self.current(), now, most)
-    }
-
-    fn leaf_pages(&self) -> u32 {
-        self.current().root.leaf_pages
-    }
-
-    fn compact(&self, part: Part<'_>, leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
-        let (base, again) = self.versions.base();
-        if base.root.pointer.is_none() {
-            return Ok(None);
-        }
-        let leaf_pages = leaf_pages.clamp(1, LEAF_PAGES_MAX);
-        let stretch = compact(&base, again, part, leaf_pages, through, horizon)?;
-        let applied = self.pend(stretch.done, base.floor);
-        Ok(Some(Compacted { applied, next: stretch.next, leaves: stretch.leaves, bytes: stretch.bytes }))
+    fn settings(&self) -> Vec<u8> {
+        settings::encode(self.current().root.leaf_pages)
     }
 
     fn begin_load(&self, seq: Seq) -> Option<Box<dyn Load>> {
@@ -156,15 +159,7 @@ impl Index for BTree {
         self.pend(loaded.into_content(), floor)
     }
 
-    fn beyond(&self, page: PageId, most: usize) -> Result<Vec<LeafKeys>> {
-        walk::beyond(&self.current(), page, most)
-    }
-
     fn salvage(&self, rescue: &mut dyn Rescue) {
         salvage::salvage(&self.current(), rescue);
-    }
-
-    fn extents(&self, visit: &mut dyn FnMut(Extent)) -> Result<()> {
-        walk::extents(&self.current(), visit)
     }
 }

@@ -44,6 +44,6 @@ impl View for Version {
     }
 
     fn stats(&self) -> Result<Stats> {
-        walk::stats(self)
+        Ok(walk::shape(self)?.into())
     }
 }

@@ -3,8 +3,8 @@
 
 use std::ops::ControlFlow;
 
-use index::{LeafKeys, Result, Stats, Time};
-use space::{Extent, PageId};
+use index::{Figure, LeafKeys, Result, Stats, Time};
+use space::{Extent, PAGE, PageId};
 
 use crate::format::Pointer;
 use crate::node::Node;
@@ -134,20 +134,55 @@ fn due_below(
     Ok(ControlFlow::Continue(()))
 }
 
+/// The shape of a tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Levels, leaves included; 0 when empty.
+    pub height: u32,
+    /// Pages of internal nodes.
+    pub internal_pages: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Leaves that begin where the one before them in key order ends: a scan reads them as one sequence.
+    pub adjacent_leaves: u64,
+    /// Pages that leaves occupy.
+    pub leaf_pages: u64,
+    /// Bytes of runs in leaves.
+    pub run_bytes: u64,
+    /// Entries in runs, dead versions included.
+    pub entries: u64,
+}
+
+impl From<Shape> for Stats {
+    fn from(shape: Shape) -> Self {
+        Self {
+            entries: shape.entries,
+            entry_bytes: shape.run_bytes,
+            stored_bytes: shape.leaf_pages * PAGE as u64,
+            figures: vec![
+                Figure::count("levels", u64::from(shape.height)),
+                Figure::count("internal nodes", shape.internal_pages),
+                Figure::count("leaves", shape.leaves),
+                Figure::count("adjacent leaves", shape.adjacent_leaves),
+            ],
+        }
+    }
+}
+
 /// The shape of a version.
-pub(crate) fn stats(version: &Version) -> Result<Stats> {
-    let mut stats = Stats { height: u32::from(version.root.height), ..Stats::default() };
+pub(crate) fn shape(version: &Version) -> Result<Shape> {
+    let mut shape = Shape { height: u32::from(version.root.height), ..Shape::default() };
     let (mut internal_pages, mut end) = (0, None);
     pointers(version, &mut |_| internal_pages += 1, &mut |leaf| {
-        stats.leaves += 1;
-        stats.adjacent_leaves += u64::from(end == Some(leaf.page));
+        shape.leaves += 1;
+        shape.adjacent_leaves += u64::from(end == Some(leaf.page));
         end = Some(leaf.page + u64::from(leaf.pages));
-        stats.leaf_pages += u64::from(leaf.pages);
-        stats.run_bytes += u64::from(leaf.length);
-        stats.entries += u64::from(leaf.entries);
+        shape.leaf_pages += u64::from(leaf.pages);
+        shape.run_bytes += u64::from(leaf.length);
+        shape.entries += u64::from(leaf.entries);
     })?;
-    stats.internal_pages = internal_pages;
-    Ok(stats)
+    shape.internal_pages = internal_pages;
+    Ok(shape)
 }
 
 /// The lower bounds of all nodes or leaves on the highest level that has more than `wanted`, or of all leaves. Reads

@@ -46,7 +46,7 @@ fn load(tree: &BTree, pages: &PagedFile, random: &mut StdRng) -> Vec<[u8; 16]> {
         let flush = Request::flush(pages.file(), 0);
         pages.psync().run_all(vec![flush]).expect("a disk that works");
         let flushed_in = start.elapsed() - applied_in;
-        tree.publish(&applied);
+        tree.install(&applied);
         println!(
             "apply {:.2} us/op, flush {:.0} ms, redo {} bytes",
             per(applied_in, BATCH),
@@ -67,7 +67,7 @@ fn load_look_up_and_scan() {
     let mut keys = load(&tree, &pages, &mut random);
     // The hot ones are neighbours, so that their leaves stay in the cache.
     keys.sort_unstable();
-    println!("{:?}\n{:?}", tree.view().stats().expect("whole"), shared.counters());
+    println!("{:?}\n{:?}", tree.shape().expect("whole"), shared.counters());
     let view = tree.view();
     for count in [1, 16, 128, 4096] {
         for (name, hot) in [("cold", false), ("hot", true)] {

@@ -20,7 +20,7 @@ pub trait History {
     fn protect(&self, roots: &mut dyn Iterator<Item = &[u8]>) -> Result<()>;
 
     /// Goes back to the view that a root record describes. The result is that of [`crate::Index::apply`]: written, to
-    /// be flushed, and to be published or discarded.
+    /// be flushed, and to be installed or discarded.
     ///
     /// # Errors
     /// When `root` is no root record of this structure, or a file of that view is missing; when storage fails or is

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use cache::Part;
 use doclog::DocLog;
+use psync::probe::DeviceProfile;
 use space::{FileStore, PagedFile, Reserve};
 
-use crate::{Index, ReadAhead, Result, TableId};
+use crate::{Figure, Index, ReadAhead, Result, TableId};
 
 /// What holds for each structure of a kind. A registry of kinds is a list of these.
 #[derive(Clone, Copy)]
@@ -20,12 +21,14 @@ pub struct Facts {
     pub key_bytes_max: usize,
     /// Longest value that the structure stores itself, in bytes. Longer values are documents.
     pub inline_bytes_max: usize,
-    /// Whether the number of pages of a leaf is chosen.
-    pub has_leaf_sizes: bool,
     /// Whether applying operations always makes files longer.
     pub only_appends: bool,
     /// Whether older states can be retained ([`Index::history`]).
     pub has_history: bool,
+    /// Settings for a table that is used in this way ([`Kind::create`]); empty where there is nothing to choose.
+    pub choose: fn(&Use<'_>) -> Vec<u8>,
+    /// What settings say, in figures; none for settings that the kind does not understand.
+    pub settings: fn(&[u8]) -> Option<Vec<Figure>>,
     /// Makes the parts that all structures of the kind share. None where a file is missing that they would all be in.
     pub start: fn(&Home<'_>) -> Option<Arc<dyn Kind>>,
     /// The root record in a redo, for [`Kind::open`].
@@ -33,6 +36,27 @@ pub struct Facts {
     /// # Errors
     /// When the redo is malformed, or of another table or kind.
     pub root_of_redo: fn(&[u8], TableId) -> Result<Vec<u8>>,
+}
+
+/// The use of a table, and the memory and the device that its database has.
+#[derive(Clone, Copy, Debug)]
+pub struct Use<'a> {
+    /// The device.
+    pub profile: &'a DeviceProfile,
+    /// Bytes for nodes, of the whole database.
+    pub cache_bytes: u64,
+    /// Bytes for waiting operations, of the whole database.
+    pub write_buffer_bytes: u64,
+    /// Records of the table.
+    pub records: u64,
+    /// Average bytes of a key and its value.
+    pub record_bytes: u64,
+    /// Share of puts and deletes among all operations, from 0 to 1.
+    pub insert_share: f64,
+    /// Share of the lookups that come in batches, from 0 to 1.
+    pub batched_share: f64,
+    /// Pages of a leaf, if the user wants so many. A kind without leaves of a chosen size passes over this.
+    pub leaf_pages: Option<u32>,
 }
 
 /// The parts of a database that structures are built on.
@@ -64,12 +88,12 @@ pub struct Home<'a> {
 
 /// What all structures of a kind share in one database.
 pub trait Kind: Send + Sync {
-    /// An empty structure. Its leaves have `leaf_pages` pages, if it has leaves of a chosen size. Values too large for
-    /// the structure go to `documents`.
+    /// An empty structure with these settings, which [`Facts::choose`] or [`Index::settings`] has given. Values too
+    /// large for the structure go to `documents`.
     ///
     /// # Errors
-    /// When files of the table cannot be listed.
-    fn create(&self, table: TableId, leaf_pages: u32, documents: &Arc<DocLog>) -> Result<Box<dyn Index>>;
+    /// When the kind does not understand the settings, or files of the table cannot be listed.
+    fn create(&self, table: TableId, settings: &[u8], documents: &Arc<DocLog>) -> Result<Box<dyn Index>>;
 
     /// The structure that a root record describes ([`Index::root`]).
     ///

@@ -3,10 +3,10 @@
 //!
 //! 1. A change begins with the current version ([`Versions::base`]), writes, and leaves a new version behind
 //!    ([`Versions::pend`]).
-//! 2. The new version becomes current ([`Versions::publish`]), or goes ([`Versions::discard`]). If neither happens, the
+//! 2. The new version becomes current ([`Versions::install`]), or goes ([`Versions::discard`]). If neither happens, the
 //!    next one takes its place.
 //!
-//! Invariant: what is published or discarded is what was made last, once. Changes of one table come one after another.
+//! Invariant: what is installed or discarded is what was made last, once. Changes of one table come one after another.
 
 use std::sync::Arc;
 
@@ -37,8 +37,8 @@ impl<V, P> State<V, P> {
     where
         V: View,
     {
-        let pending = self.pending.take().expect("what is published or discarded was applied, once");
-        assert!(applied.is_of(&pending.version), "what is published or discarded is what was applied last");
+        let pending = self.pending.take().expect("what is installed or discarded was applied, once");
+        assert!(applied.is_of(&pending.version), "what is installed or discarded is what was applied last");
         pending
     }
 }
@@ -61,7 +61,7 @@ impl<V: View, P> Versions<V, P> {
         (Arc::clone(&state.current), state.again.clone())
     }
 
-    /// Takes a version that is to be published or discarded. `again` are the keys that it leaves for later batches.
+    /// Takes a version that is to be installed or discarded. `again` are the keys that it leaves for later batches.
     pub fn pend(&self, version: &Arc<V>, again: Again, kept: P) {
         self.state.lock().pending = Some(Pending { version: Arc::clone(version), again, kept });
     }
@@ -71,7 +71,7 @@ impl<V: View, P> Versions<V, P> {
     ///
     /// # Panics
     /// If `applied` is not what was applied last, or for the second time.
-    pub fn publish<R>(&self, applied: &Applied, succeed: impl FnOnce(&V, &V, P) -> R) -> R {
+    pub fn install<R>(&self, applied: &Applied, succeed: impl FnOnce(&V, &V, P) -> R) -> R {
         let mut state = self.state.lock();
         let Pending { version, again, kept } = state.take(applied);
         let result = succeed(&state.current, &version, kept);
@@ -86,7 +86,7 @@ impl<V: View, P> Versions<V, P> {
     /// Forgets the version of `applied`. Returns what was kept about it.
     ///
     /// # Panics
-    /// As [`Versions::publish`].
+    /// As [`Versions::install`].
     pub fn discard(&self, applied: &Applied) -> P {
         self.state.lock().take(applied).kept
     }

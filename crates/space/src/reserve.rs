@@ -62,7 +62,8 @@ pub struct Loan(Arc<Reserve>);
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.0.loans.fetch_sub(1, Ordering::Release);
+        let loans = self.0.loans.fetch_sub(1, Ordering::Release);
+        assert!(loans > 0, "a loan ends once");
     }
 }
 
@@ -200,7 +201,9 @@ impl Reserve {
     fn cut(&self, left: impl FnOnce(u64) -> Option<u64>) -> Result<bool> {
         let mut state = self.state.lock();
         let Some(file) = self.open(&mut state.file)? else { return Ok(false) };
-        let Some(left) = left(file.len()?) else { return Ok(false) };
+        let held = file.len()?;
+        let Some(left) = left(held) else { return Ok(false) };
+        assert!(left <= held, "no more is given than is held");
         file.set_len(left)?;
         self.held.store(left, Ordering::Relaxed);
         Ok(true)
@@ -237,6 +240,21 @@ mod tests {
 
     fn held(disk: &SimDisk) -> Option<usize> {
         disk.read_file("/db/reserve").map(|file| file.len())
+    }
+
+    #[test]
+    #[should_panic(expected = "no more is given than is held")]
+    fn a_cut_that_would_make_it_longer() {
+        let reserve = Reserve::new(&store(&SimDisk::new(1)));
+        reserve.want(10);
+        reserve.fill().expect("there is room");
+        drop(reserve.cut(|held| Some(held + 1)));
+    }
+
+    #[test]
+    #[should_panic(expected = "a loan ends once")]
+    fn a_loan_that_ends_twice() {
+        drop(Loan(Arc::new(Reserve::new(&store(&SimDisk::new(1))))));
     }
 
     #[test]

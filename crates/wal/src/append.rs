@@ -137,7 +137,7 @@ impl Log {
             self.array.close(seat);
         }
         add(&self.counters.slots, 1);
-        self.array.publish(seat, outcome);
+        self.array.tell(seat, outcome);
     }
 
     /// As [`Log::append_alone`], for the members of a slot, which is closed on the way.

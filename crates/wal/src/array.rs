@@ -95,8 +95,8 @@ impl<G: Clone> Array<G> {
     }
 
     /// Publishes the leader's outcome to all members, the leader included.
-    pub(crate) fn publish(&self, seat: Seat, outcome: Result<G>) {
-        self.slots[seat.slot].publish(outcome);
+    pub(crate) fn tell(&self, seat: Seat, outcome: Result<G>) {
+        self.slots[seat.slot].tell(outcome);
     }
 
     /// Waits for the leader's outcome.

@@ -184,7 +184,7 @@ fn members_of(slots: usize) {
                     let mut end = end.lock();
                     let joined = array.close(seat);
                     *end += u64::from(joined.members);
-                    array.publish(seat, Ok((*end, joined)));
+                    array.tell(seat, Ok((*end, joined)));
                 }
                 let (_, joined) = array.outcome(seat).expect("the leader got space");
                 let mut bytes = Vec::new();

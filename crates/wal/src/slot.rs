@@ -7,7 +7,7 @@
 //! 2. *Open*: threads join by compare-and-swap of the state word. The swap gives each thread its place: an index, and
 //!    an offset in words. The first member is the leader.
 //! 3. *Closed* by the leader, whose swap of the state word returns the members. The leader takes log space for all, and
-//!    publishes the position.
+//!    tells all members the position.
 //! 4. Members copy their records to their offsets, without a lock, and leave. The last member to leave empties and
 //!    frees the slot, and then seals the group.
 //!
@@ -16,7 +16,7 @@
 //! - Places do not overlap, and fill the slot from its beginning without a gap.
 //! - No thread joins a slot that is not open, because the state word holds the slot's generation and a stale word never
 //!   compares equal.
-//! - A slot is free again only when every member has left, so an outcome published in one life is not seen in the next.
+//! - A slot is free again only when every member has left, so an outcome told in one life is not seen in the next.
 //! - All members have the same claim.
 //!
 //! The buffer is a row of atomic words, because members write different words of the slot at the same time; records
@@ -32,7 +32,7 @@ use sync::{AtomicU32, AtomicU64, Condvar, Mutex, Ordering, spin_loop};
 pub(crate) const SLOT_BYTES_MAX: usize = 64 << 10;
 /// Most members of a slot.
 const MEMBERS_MAX: u64 = (1 << MEMBER_BITS) - 1;
-/// Looks at the published outcome before a member goes to sleep. They are few, because on a machine with fewer cores
+/// Looks for the outcome before a member goes to sleep. They are few, because on a machine with fewer cores
 /// than members the leader may be waiting for a core. In a model each look is a turn.
 const SPINS: u32 = if cfg!(feature = "shuttle") { 1 } else { 64 };
 
@@ -108,15 +108,15 @@ pub(crate) struct Joined {
     pub(crate) bytes: usize,
 }
 
-/// One slot. Its leader publishes a `G`: the position of the group.
+/// One slot. Its leader tells the members a `G`: the position of the group.
 #[derive(Debug)]
 pub(crate) struct Slot<G> {
     state: AtomicU64,
     words: Box<[AtomicU64]>,
     /// Members of the closed slot that have not left.
     remaining: AtomicU32,
-    /// 1 once an outcome is published, so that members can look before they sleep.
-    published: AtomicU32,
+    /// 1 once an outcome is told, so that members can look before they sleep.
+    told: AtomicU32,
     outcome: Mutex<Option<Result<G>>>,
     known: Condvar,
 }
@@ -129,7 +129,7 @@ impl<G: Clone> Slot<G> {
             state: AtomicU64::new(0),
             words: (0..bytes / ALIGNMENT).map(|_| AtomicU64::new(0)).collect(),
             remaining: AtomicU32::new(0),
-            published: AtomicU32::new(0),
+            told: AtomicU32::new(0),
             outcome: Mutex::new(None),
             known: Condvar::default(),
         }
@@ -180,7 +180,7 @@ impl<G: Clone> Slot<G> {
             match self.state.compare_exchange_weak(word, closed.pack(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     let members = u32::try_from(state.members).expect("12 bits");
-                    // No member leaves before the outcome is published, which comes after this store.
+                    // No member leaves before the outcome is told, which comes after this store.
                     self.remaining.store(members, Ordering::Release);
                     let bytes = usize::try_from(state.words).expect("16 bits") * ALIGNMENT;
                     return Joined { members, bytes };
@@ -190,12 +190,12 @@ impl<G: Clone> Slot<G> {
         }
     }
 
-    /// Publishes to the members where their group is, or why there is none. Called by the leader.
-    pub(crate) fn publish(&self, outcome: Result<G>) {
-        let mut published = self.outcome.lock();
-        *published = Some(outcome);
-        self.published.store(1, Ordering::Release);
-        drop(published);
+    /// Tells the members where their group is, or why there is none. Called by the leader.
+    pub(crate) fn tell(&self, outcome: Result<G>) {
+        let mut told = self.outcome.lock();
+        *told = Some(outcome);
+        self.told.store(1, Ordering::Release);
+        drop(told);
         if seeded::on(seeded::Bug::SlotWakeDropped) {
             self.known.notify_one();
         } else {
@@ -203,10 +203,10 @@ impl<G: Clone> Slot<G> {
         }
     }
 
-    /// Waits for the outcome that the leader publishes.
+    /// Waits for the outcome that the leader tells.
     pub(crate) fn outcome(&self) -> Result<G> {
         for _ in 0..SPINS {
-            if self.published.load(Ordering::Acquire) == 1 {
+            if self.told.load(Ordering::Acquire) == 1 {
                 break;
             }
             spin_loop();
@@ -249,7 +249,7 @@ impl<G: Clone> Slot<G> {
     /// Frees the slot for its next life. Called by the last member to leave.
     pub(crate) fn free(&self) {
         *self.outcome.lock() = None;
-        self.published.store(0, Ordering::Relaxed);
+        self.told.store(0, Ordering::Relaxed);
         let state = State::unpack(self.state.load(Ordering::Relaxed));
         self.state.store(State { status: FREE, members: 0, words: 0, ..state }.pack(), Ordering::Release);
     }

@@ -100,7 +100,7 @@ impl Home {
             }
         }
         self.redos.push((applied.redo.clone(), applied.dropped_documents.clone()));
-        self.trie.publish(applied);
+        self.trie.install(applied);
         self.drop_documents(&applied.dropped_documents);
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use index::Index;
 use index::testing::steps::Store;
 use index::testing::{Change, Model, Updates};
+use index::{Index, Upkeep};
 use psync::sim::SimDisk;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

@@ -6,6 +6,7 @@ use index::testing::steps::Store;
 use index::testing::{Change, Updates};
 use index::{
     Bounds, Described, Direction, Expiry, History as _, Horizon, Index, LeafKeys, Moment, Part, Payload, Seq, Time,
+    Upkeep,
 };
 use psync::sim::SimDisk;
 
@@ -33,17 +34,17 @@ fn load(home: &Home, count: u32, expiry: impl Fn(usize) -> Option<Expiry>) -> Ve
     }
     let loaded = load.finish(&ready).expect("room");
     home.flush(&loaded.files).expect("a disk that works");
-    home.trie.publish(&home.trie.take_loaded(loaded, Seq(9)));
+    home.trie.install(&home.trie.take_loaded(loaded, Seq(9)));
     sorted
 }
 
-/// All stretches of a part, each published; how many.
+/// All stretches of a part, each installed; how many.
 fn rewrite(home: &mut Home, until: Option<&[u8]>, bytes: usize, now: Time) -> usize {
     let (mut from, mut stretches) = (Some(Vec::new()), 0);
     while let Some(low) = from {
-        let part = Part { from: &low, until, bytes, reclaims: false, below: None, only: None };
+        let part = Part { from: &low, until, bytes, ..Part::whole() };
         let horizon = Horizon::new(Vec::new(), now);
-        let Some(compacted) = home.trie.compact(part, 1, Seq::MAX, &horizon).expect("room") else { break };
+        let Some(compacted) = home.trie.compact(part, Seq::MAX, &horizon).expect("room") else { break };
         home.flush(&compacted.applied.files).expect("a disk that works");
         home.logged(&Updates::default(), &compacted.applied);
         assert!(compacted.next.as_ref().is_none_or(|next| *next > low), "each stretch goes on");
@@ -161,10 +162,9 @@ fn what_expires_makes_its_leaves_due_and_goes_when_they_are_made_anew() {
     assert!(missed < 40, "those at both ends, which are no quarter of their leaves: {missed}");
     assert!(!covers(&sorted[0]) && !covers(&sorted[4999]));
     for keys in &due {
-        let high = keys.high.as_deref();
-        let part = Part { from: &keys.low, until: high, bytes: 1 << 30, reclaims: false, below: None, only: None };
+        let part = Part { from: &keys.low, until: keys.high.as_deref(), ..Part::whole() };
         let horizon = Horizon::new(Vec::new(), Time(50 << 10));
-        let compacted = home.trie.compact(part, 1, Seq::MAX, &horizon).expect("room").expect("not empty");
+        let compacted = home.trie.compact(part, Seq::MAX, &horizon).expect("room").expect("not empty");
         home.flush(&compacted.applied.files).expect("a disk that works");
         home.logged(&Updates::default(), &compacted.applied);
     }

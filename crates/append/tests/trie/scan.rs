@@ -9,7 +9,7 @@ use append::{Shared, Trie};
 use doclog::{DocImage, DocLog};
 use index::testing::steps::Store;
 use index::testing::{Change, Model, Updates, found};
-use index::{Bounds, Direction, Error, Horizon, Index, PairRef, Part, Payload, ReadAhead, Seq, TableId};
+use index::{Bounds, Direction, Error, Horizon, Index, PairRef, Part, Payload, ReadAhead, Seq, TableId, Upkeep};
 use psync::sim::{Fault, SimDisk};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -39,7 +39,7 @@ fn uncached(read_ahead: &Arc<ReadAhead>) -> (FileStore, Trie) {
     let trie = Trie::create(Arc::new(shared), TableId(7), documents, 8).expect("a trie");
     let updates = Updates::puts((0..KEYS).map(key), 1, &[7; 60]);
     let applied = trie.apply(&updates, &Horizon::default(), &|_| {}).expect("a disk that works");
-    trie.publish(&applied);
+    trie.install(&applied);
     (store, trie)
 }
 
@@ -74,10 +74,10 @@ fn a_short_scan_reads_little_and_a_long_one_nothing_twice() {
 fn who_makes_a_few_keys_anew_reads_the_way_to_them_and_little_beside() {
     let (store, trie) = uncached(&Arc::new(ReadAhead::new(u64::MAX)));
     let (from, until) = (key(5000), key(5001));
-    let part = Part { from: &from, until: Some(&until), bytes: 1 << 20, reclaims: true, below: None, only: None };
+    let part = Part { from: &from, until: Some(&until), reclaims: true, ..Part::whole() };
     let before = read_bytes(&store);
-    let done = trie.compact(part, 1, Seq::MAX, &Horizon::default()).expect("whole").expect("not empty");
-    trie.publish(&done.applied);
+    let done = trie.compact(part, Seq::MAX, &Horizon::default()).expect("whole").expect("not empty");
+    trie.install(&done.applied);
     let read = read_bytes(&store) - before;
     assert!(done.leaves <= 2 && read <= 24 * 4096, "{read} bytes were read for {} leaves", done.leaves);
 }

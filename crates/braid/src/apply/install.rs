@@ -59,7 +59,11 @@ impl<'a> Step<'a> {
     /// # Errors
     /// [`Error::DiskFull`] when the log has no room for the flush-end, or an error that ends all writing. A flush-end
     /// that is not in the log as a whole counts for nothing.
-    pub(crate) fn log(&self, engine: &Engine, _held: &mut Upkeep) -> Result<()> {
+    ///
+    /// # Panics
+    /// When a written file of the step is not among the flushed ones: the log never refers to bytes that may be lost.
+    pub(crate) fn log(&self, engine: &Engine, _held: &mut Upkeep, flushed: &Flushed) -> Result<()> {
+        assert!(flushed.has_all_of(self.applied), "what is written is flushed before its flush-end is logged");
         let (mut retained, mut restored, mut dropped) = (Vec::new(), None, self.applied.dropped_documents.clone());
         match self.documents {
             Documents::Stay => {}
@@ -91,7 +95,7 @@ impl<'a> Step<'a> {
         if let Documents::Moved { keep, .. } = self.documents {
             keep()?;
         }
-        table.tree.publish(applied);
+        table.tree.install(applied);
         match self.documents {
             Documents::Stay => {}
             Documents::Moved { places, .. } => {
@@ -120,14 +124,17 @@ pub(crate) fn install(
     engine: &Engine, held: &mut Upkeep, steps: &[Step<'_>], mut replace: impl FnMut(usize),
 ) -> (usize, Result<()>) {
     let applied = || steps.iter().map(|step| step.applied);
-    if !seeded::on(Bug::FlushEndBeforeData)
-        && let Err(error) = flush(engine, applied())
-    {
-        return (0, Err(error));
-    }
+    let flushed = if seeded::on(Bug::FlushEndBeforeData) {
+        Flushed::of(applied().flat_map(|applied| &applied.files))
+    } else {
+        match flush(engine, applied()) {
+            Ok(flushed) => flushed,
+            Err(error) => return (0, Err(error)),
+        }
+    };
     let (mut installed, mut outcome) = (0, Ok(()));
     for (number, step) in steps.iter().enumerate() {
-        outcome = outcome.and_then(|()| step.log(engine, held));
+        outcome = outcome.and_then(|()| step.log(engine, held, &flushed));
         match &outcome {
             Ok(()) => match step.show(held, || replace(number)) {
                 Ok(()) => installed += 1,
@@ -138,22 +145,42 @@ pub(crate) fn install(
         }
     }
     if seeded::on(Bug::FlushEndBeforeData) {
-        let flushed = engine.flush_log().and_then(|()| flush(engine, applied()));
-        outcome = outcome.and(flushed);
+        let late = engine.flush_log().and_then(|()| flush(engine, applied()).map(drop));
+        outcome = outcome.and(late);
     }
     (installed, outcome)
 }
 
-/// Flushes the written files, each once, in one psync.
-pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Applied>) -> Result<()> {
-    let mut files: Vec<&File> = Vec::new();
-    for file in applied.flat_map(|applied| &applied.files) {
-        if !files.contains(&file) {
-            files.push(file);
+/// Files that were flushed after their last write.
+pub(crate) struct Flushed(Vec<File>);
+
+impl Flushed {
+    /// These files, each once.
+    fn of<'a>(files: impl Iterator<Item = &'a File>) -> Self {
+        let mut flushed: Vec<File> = Vec::new();
+        for file in files {
+            if !flushed.contains(file) {
+                flushed.push(file.clone());
+            }
         }
+        Self(flushed)
     }
-    engine.store.psync().run_all(files.into_iter().map(|file| Request::flush(file, 0)).collect())?;
-    Ok(())
+
+    fn has_all_of(&self, applied: &Applied) -> bool {
+        applied.files.iter().all(|file| self.0.contains(file))
+    }
+}
+
+/// Flushes the written files, each once, in one psync.
+pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Applied>) -> Result<Flushed> {
+    flush_files(engine, applied.flat_map(|applied| &applied.files))
+}
+
+/// Flushes these files, each once, in one psync.
+pub(crate) fn flush_files<'a>(engine: &Engine, files: impl Iterator<Item = &'a File>) -> Result<Flushed> {
+    let flushed = Flushed::of(files);
+    engine.store.psync().run_all(flushed.0.iter().map(|file| Request::flush(file, 0)).collect())?;
+    Ok(flushed)
 }
 
 /// Appends a flush-end to the log, in pieces where necessary.

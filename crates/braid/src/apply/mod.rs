@@ -2,5 +2,5 @@
 
 pub(crate) mod choice;
 pub(crate) mod install;
+pub(crate) mod replace;
 pub(crate) mod round;
-pub(crate) mod swap;

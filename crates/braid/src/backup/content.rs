@@ -32,9 +32,9 @@ impl Backup {
     pub(super) fn write_table(&self, table: &Table, encoder: &mut Encoder<'_>, memory: &Memory) -> Result<u64> {
         encoder.table(&CreateTable {
             id: table.core.id,
-            leaf_pages: table.core.tree.leaf_pages(),
             structure: table.structure(),
             settings: table.core.settings(),
+            structure_settings: table.core.tree.settings(),
             name: table.name().to_owned(),
         })?;
         let stretches = Stretches::new(&self.snapshot, table)?;
@@ -103,8 +103,8 @@ impl Backup {
     fn begun(&self, table: &ChangedTable, structure: Structure, settings: TableSettings) -> CreateTable {
         let id = TableId(table.id);
         let core = self.database.engine().catalog.any_by_id(id);
-        let leaf_pages = core.map_or(0, |core| core.tree.leaf_pages());
-        CreateTable { id, leaf_pages, structure, settings, name: table.name.to_string() }
+        let structure_settings = core.map_or_else(Vec::new, |core| core.tree.settings());
+        CreateTable { id, structure, settings, structure_settings, name: table.name.to_string() }
     }
 }
 

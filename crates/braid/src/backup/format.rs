@@ -32,7 +32,7 @@
 //!
 //! The type of a block determines its payload: [`Pair`], [`Change`], [`Counts`], or a piece of a value, which is plain
 //! bytes. Blocks that begin or drop a table have the payloads of the log's records for the same
-//! ([`crate::format::CreateTable`]). Their leaf pages are 0 when the database no longer knows the number.
+//! ([`crate::format::CreateTable`]). The settings of their structures are 0 when the database no longer knows them.
 
 use codec::Fields;
 use index::{Expiry, Seq, TableId};
@@ -354,7 +354,7 @@ mod tests {
             id: TableId(5),
             structure: Structure::BTree,
             settings: TableSettings::default(),
-            leaf_pages: 4,
+            structure_settings: vec![4, 0, 0, 0],
             name: "t".into(),
         };
         let mut stream = Vec::new();

@@ -273,7 +273,7 @@ impl Backup {
     fn total_bytes(&self) -> Result<u64> {
         let mut bytes = 0;
         for Table { core, .. } in &self.tables {
-            bytes += core.state.load_full().view.stats()?.run_bytes + core.documents.stats().live_bytes;
+            bytes += core.state.load_full().view.stats()?.entry_bytes + core.documents.stats().live_bytes;
         }
         Ok(bytes)
     }

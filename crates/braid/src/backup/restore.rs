@@ -369,9 +369,12 @@ impl<'a> Restore<'a> {
         if self.db.open_table(&begin.name).is_ok() {
             return Ok(None);
         }
-        let leaf_pages = Some(begin.leaf_pages).filter(|&pages| pages > 0);
-        let options = TableOptions { leaf_pages, settings: begin.settings, ..TableOptions::new() };
-        let table = self.db.table_with(&begin.name, begin.structure, &options)?;
+        let given = Some(begin.structure_settings.as_slice()).filter(|given| !given.is_empty());
+        if given.is_some_and(|given| (begin.structure.facts().settings)(given).is_none()) {
+            return Ok(None);
+        }
+        let options = TableOptions { settings: begin.settings, ..TableOptions::new() };
+        let table = self.db.table_given(&begin.name, begin.structure, &options, given)?;
         self.tables.insert(begin.id, table);
         self.current = Some(begin.id);
         Ok(Some(()))

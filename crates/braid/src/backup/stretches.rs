@@ -63,7 +63,7 @@ pub(super) struct Stretches<'a> {
 impl<'a> Stretches<'a> {
     pub(super) fn new(snapshot: &'a Snapshot, table: &'a Table) -> Result<Self> {
         let (state, _) = point::moment(table.engine(), &table.core, Some(snapshot.pin()))?;
-        let wanted = (state.view.stats()?.run_bytes / STRETCH_BYTES).min(STRETCHES_MAX);
+        let wanted = (state.view.stats()?.entry_bytes / STRETCH_BYTES).min(STRETCHES_MAX);
         let wanted = usize::try_from(wanted).unwrap_or(0);
         let fences = if wanted > 1 { state.view.fences(wanted)? } else { Vec::new() };
         let each = fences.len().div_ceil(wanted.max(1)).max(1);

@@ -29,7 +29,12 @@ pub const TABLE_NAME_BYTES_MAX: usize = 255;
 pub(crate) const DOCUMENT_SEGMENT_BYTES: u64 = 64 << 20;
 impl Engine {
     /// Opens a table; creates a missing one.
-    pub(crate) fn table(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Arc<TableCore>> {
+    ///
+    /// A new table's structure gets the settings that are given, unless the options of the database say otherwise; if
+    /// none are given, those that suit its expected use.
+    pub(crate) fn table(
+        &self, name: &str, structure: Structure, expected: &TableOptions, given: Option<&[u8]>,
+    ) -> Result<Arc<TableCore>> {
         check_name(name)?;
         expected.check(structure)?;
         if let Some(table) = self.catalog.by_name(name) {
@@ -47,7 +52,7 @@ impl Engine {
             id: self.catalog.take_id(),
             structure,
             settings: expected.settings,
-            leaf_pages: self.tuning.leaf_pages(expected),
+            structure_settings: self.tuning.settings(structure, expected, given),
             name: name.to_owned(),
         };
         let table = Arc::new(new_table(&self.store, &self.structures, &record, self.options.sorting)?);
@@ -101,8 +106,8 @@ pub(crate) fn husk(store: &FileStore, structures: &Structures, table: &TableCore
     }
     let documents = open_documents(store, table.id, &image, &table.settings())?;
     let (id, name, structure, settings) = (table.id, table.name.clone(), table.structure, table.settings());
-    let leaf_pages = table.tree.leaf_pages();
-    let record = format::CreateTable { id, structure, settings, leaf_pages, name: name.clone() };
+    let structure_settings = table.tree.settings();
+    let record = format::CreateTable { id, structure, settings, structure_settings, name: name.clone() };
     let tree = structures.create(&record, &documents)?;
     let identity = TableIdentity { id, name, structure, settings };
     let husk = TableCore::new(identity, tree, documents, table.applied(), Sections::new(Sorting::Always));

@@ -2,14 +2,17 @@
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, sync::Arc, time::Duration};
+    use std::{iter, path::Path, sync::Arc, time::Duration};
 
-    use index::{Seq, TableId};
+    use index::{Part, Seq, TableId};
     use psync::sim::SimDisk;
     use wal::Lsn;
 
     use crate::{
-        apply::round,
+        apply::{
+            install::{self, Documents, Step},
+            round,
+        },
         engine::{
             pressure::{LogLimit, Pressure},
             publish::{Change, LogState, Pending, Publisher, Safety},
@@ -57,6 +60,21 @@ mod tests {
         table.put("key", "value").expect("put");
         let bytes = table.core.state.load().active.bytes();
         (0..2).for_each(|_| table.engine().note_frozen(&table.core, bytes));
+    }
+
+    #[test]
+    #[should_panic(expected = "what is written is flushed before its flush-end is logged")]
+    fn a_flush_end_before_the_data() {
+        let (database, table) = open();
+        table.put("key", "value").expect("put");
+        database.drain().expect("applied");
+        let (core, engine) = (&table.core, table.engine());
+        let mut held = engine.upkeep.lock();
+        let compacted = core.tree.compact(Part::whole(), Seq::MAX, &engine.horizon(core));
+        let applied = compacted.expect("room").expect("there is something").applied;
+        let step = Step::rewritten(core, &applied, Documents::Stay);
+        let flushed = install::flush_files(engine, iter::empty()).expect("nothing to do");
+        drop(step.log(engine, &mut held, &flushed));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! 1. A commit takes its seq with its log space. [`Publisher::enqueue`] announces its change under that seq before its
 //!    record can be written, so a flush finds every change that became durable by that flush. Only changes that are
-//!    more than a commit ([`crate::apply::swap`]) are announced later, and hold up the changes behind them.
+//!    more than a commit ([`crate::apply::replace`]) are announced later, and hold up the changes behind them.
 //! 2. Once a log record is as safe as its durability asks, [`Publisher::publish`] is called for the commit. The caller
 //!    carries out every due change in seq order, stops at the first change that is not announced or not safe yet, and
 //!    then moves `visible`.

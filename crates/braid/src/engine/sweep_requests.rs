@@ -1,8 +1,8 @@
 //! Requests for sweeps ([`crate::upkeep::sweep`]).
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use doclog::SegmentId;
+use index::Chosen;
 
 use crate::{
     engine::{Engine, sweeps::Sweep},
@@ -19,26 +19,26 @@ impl Engine {
         let has = |sweep: &Sweep| {
             let ends_there = |end: &Vec<u8>| high.is_some_and(|high| high <= end.as_slice());
             Arc::ptr_eq(&sweep.table, table)
-                && sweep.only.is_none()
+                && sweep.chosen.is_none()
                 && sweep.low.as_slice() <= low
                 && sweep.high.as_ref().is_none_or(ends_there)
         };
         if !asked.iter().any(has) {
             let (low, high) = (low.to_vec(), high.map(<[u8]>::to_vec));
-            asked.push_back(Sweep { table: Arc::clone(table), low, high, only: None });
+            asked.push_back(Sweep { table: Arc::clone(table), low, high, chosen: None });
             drop(asked);
             self.signal.kick();
         }
     }
 
-    /// Requests a sweep of files of a table's structure, in place of the files requested earlier.
-    pub(crate) fn sweep_files(&self, table: &Arc<TableCore>, files: BTreeSet<SegmentId>) {
-        if table.is_damaged() || files.is_empty() {
+    /// Requests a sweep of what a table's structure has chosen, in place of what it chose earlier.
+    pub(crate) fn sweep_chosen(&self, table: &Arc<TableCore>, chosen: Chosen) {
+        if table.is_damaged() {
             return;
         }
-        self.sweeps.forget_files(table);
-        let (low, only) = (Vec::new(), Some(Arc::new(files)));
-        self.sweeps.asked.lock().push_back(Sweep { table: Arc::clone(table), low, high: None, only });
+        self.sweeps.forget_chosen(table);
+        let (low, chosen) = (Vec::new(), Some(chosen));
+        self.sweeps.asked.lock().push_back(Sweep { table: Arc::clone(table), low, high: None, chosen });
         self.signal.kick();
     }
 }

@@ -1,15 +1,14 @@
 //! Pending sweeps ([`crate::upkeep::sweep`]).
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use doclog::SegmentId;
-use index::{Seq, TableId};
+use index::{Chosen, Seq, TableId};
 use parking_lot::Mutex;
 
 use crate::{engine::signal::Signal, tables::catalog::TableCore};
@@ -29,14 +28,14 @@ pub(crate) struct Sweep {
     pub(crate) low: Vec<u8>,
     /// The end of the keys, if there is one.
     pub(crate) high: Option<Vec<u8>>,
-    /// Restricts the sweep to the contents of some files of the structure.
-    pub(crate) only: Option<Arc<BTreeSet<SegmentId>>>,
+    /// Restricts the sweep to content that the structure has chosen.
+    pub(crate) chosen: Option<Chosen>,
 }
 
 impl PartialEq for Sweep {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.table, &other.table)
-            && (&self.low, &self.high, &self.only) == (&other.low, &other.high, &other.only)
+            && (&self.low, &self.high, &self.chosen) == (&other.low, &other.high, &other.chosen)
     }
 }
 
@@ -118,9 +117,9 @@ impl Sweeps {
         self.asked.lock().retain(|sweep| !Arc::ptr_eq(&sweep.table, table));
     }
 
-    /// Forgets the requests for files of a table's structure.
-    pub(crate) fn forget_files(&self, table: &Arc<TableCore>) {
-        self.asked.lock().retain(|sweep| sweep.only.is_none() || !Arc::ptr_eq(&sweep.table, table));
+    /// Forgets the requests for what a table's structure has chosen.
+    pub(crate) fn forget_chosen(&self, table: &Arc<TableCore>) {
+        self.asked.lock().retain(|sweep| sweep.chosen.is_none() || !Arc::ptr_eq(&sweep.table, table));
     }
 
     /// Whether a sweep is pending.

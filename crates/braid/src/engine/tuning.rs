@@ -6,14 +6,15 @@
 //! 2. The cost model (`btree::cost`) chooses. Explicit options take precedence over its choices.
 //! 3. The figures that the database learned from its own requests (`learned`) are shown beside the profile. They take
 //!    effect in the same two ways alone.
-//! 4. A tree that is built anew gets leaves that suit the contents of its table and the requests to that table since it
-//!    was opened ([`crate::engine::leaf_pages`]).
+//! 4. A structure that is built anew gets settings that suit the contents of its table and the requests to that table
+//!    since it was opened ([`crate::engine::settings`]).
 //!
 //! Left to others: the model itself, and measuring (`psync::probe`).
 
 use std::path::Path;
 
 use btree::cost::{self, Memory, Workload};
+use index::{Stats, Use};
 use psync::{
     Psync,
     probe::{self, DeviceProfile},
@@ -23,6 +24,7 @@ use serde::Serialize;
 use crate::{
     options::{self, Options, TableOptions},
     tables::traffic::Shares,
+    words::structure::Structure,
 };
 
 /// Without a sum of all memory, the least that open transactions may hold, however small the write buffer is.
@@ -88,24 +90,38 @@ impl Tuning {
         }
     }
 
-    /// Pages of a leaf of a table that is used as `expected`.
-    pub(crate) fn leaf_pages(&self, expected: &TableOptions) -> u32 {
-        self.leaf_pages_by(&self.profile, expected)
+    /// Settings of the structure of a new table that is used as `expected`. Those that are `given` go first, and what
+    /// the options say goes before both.
+    pub(crate) fn settings(&self, structure: Structure, expected: &TableOptions, given: Option<&[u8]>) -> Vec<u8> {
+        match given {
+            Some(given) if !self.sets_leaf_pages() => given.to_vec(),
+            _ => (structure.facts().choose)(&self.used(&self.profile, expected)),
+        }
     }
 
-    fn leaf_pages_by(&self, profile: &DeviceProfile, expected: &TableOptions) -> u32 {
-        let memory = self.memory();
-        self.leaf_pages
-            .or(expected.leaf_pages)
-            .unwrap_or_else(|| cost::choose(profile, &workload(expected, memory)).leaf_pages)
+    /// Settings of the structure of an existing table, by the profile in use or another one: for the table's number of
+    /// entries, and their average size.
+    pub(crate) fn settings_now(
+        &self, profile: &DeviceProfile, structure: Structure, stats: &Stats, shares: Shares,
+    ) -> Vec<u8> {
+        let entries = stats.entries.max(1);
+        let record_bytes = (stats.entry_bytes / entries).saturating_sub(ENTRY_BYTES).max(1);
+        let expected = TableOptions::new().records(entries).record_bytes(record_bytes);
+        let expected = expected.insert_share(shares.insert).batched_share(shares.batched);
+        (structure.facts().choose)(&self.used(profile, &expected))
     }
 
-    /// Pages of a leaf of an existing table, by the profile in use or another one: for the table's number of entries,
-    /// and their average size.
-    pub(crate) fn leaf_pages_now(&self, profile: &DeviceProfile, entries: u64, run_bytes: u64, shares: Shares) -> u32 {
-        let record_bytes = (run_bytes / entries.max(1)).saturating_sub(ENTRY_BYTES).max(1);
-        let expected = TableOptions::new().records(entries.max(1)).record_bytes(record_bytes);
-        self.leaf_pages_by(profile, &expected.insert_share(shares.insert).batched_share(shares.batched))
+    fn used<'a>(&self, profile: &'a DeviceProfile, expected: &TableOptions) -> Use<'a> {
+        Use {
+            profile,
+            cache_bytes: self.cache_bytes,
+            write_buffer_bytes: self.write_buffer_bytes,
+            records: expected.records,
+            record_bytes: expected.record_bytes,
+            insert_share: expected.insert_share,
+            batched_share: expected.batched_share,
+            leaf_pages: self.leaf_pages,
+        }
     }
 
     /// Whether the options set the size of all leaves.
@@ -138,10 +154,6 @@ impl Tuning {
     /// Most bytes that the write buffer lends to the cache.
     pub(crate) const fn loans_bytes(&self) -> u64 {
         if self.lends { self.write_buffer_bytes } else { 0 }
-    }
-
-    fn memory(&self) -> Memory {
-        Memory::Divided { cache_bytes: self.cache_bytes, write_buffer_bytes: self.write_buffer_bytes }
     }
 }
 
@@ -210,11 +222,16 @@ mod tests {
     #[test]
     fn a_table_that_is_written_gets_larger_leaves_than_one_that_is_read() {
         let tuning = Tuning::new(&Options::new(), ordinary(), 0);
+        let stats = Stats { entries: 20_000_000, entry_bytes: 20_000_000 * 126, ..Stats::default() };
+        let pages = |settings: Vec<u8>| u32::from_le_bytes(settings.try_into().expect("those of a tree"));
         let leaves = |insert| {
-            tuning.leaf_pages_now(&tuning.profile, 20_000_000, 20_000_000 * 126, Shares { insert, batched: 0.0 })
+            let shares = Shares { insert, batched: 0.0 };
+            pages(tuning.settings_now(&tuning.profile, Structure::BTree, &stats, shares))
         };
         assert!(leaves(0.05) < leaves(0.95), "{} {}", leaves(0.05), leaves(0.95));
         let fixed = Tuning::new(&Options::new().leaf_pages(3), ordinary(), 0);
-        assert_eq!(fixed.leaf_pages(&TableOptions::new()), 3);
+        let given = 5_u32.to_le_bytes();
+        assert_eq!(pages(fixed.settings(Structure::BTree, &TableOptions::new(), Some(&given))), 3);
+        assert_eq!(pages(tuning.settings(Structure::BTree, &TableOptions::new(), Some(&given))), 5);
     }
 }

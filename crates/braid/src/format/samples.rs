@@ -4,7 +4,7 @@ use doclog::{Compression, Retained, SegmentId};
 use index::{Horizon, RangeTombstones, Seq, TableId, Time};
 use wal::Lsn;
 
-use super::{Image, RetainedHeader, TableImage, TableSettings};
+use super::{CreateTable, Image, RetainedHeader, TableImage, TableSettings};
 use crate::words::{applied::AppliedThrough, structure::Structure};
 
 pub(crate) fn applied_through() -> AppliedThrough {
@@ -28,6 +28,12 @@ pub(crate) fn header() -> RetainedHeader {
 
 pub(crate) const fn settings() -> TableSettings {
     TableSettings { compression: Compression::Zstd, history: 7 }
+}
+
+/// The record that begins a tree with these settings.
+pub(crate) fn a_table(id: u32, structure_settings: Vec<u8>) -> CreateTable {
+    let (id, structure, settings) = (TableId(id), Structure::BTree, settings());
+    CreateTable { id, structure, settings, structure_settings, name: "a table".into() }
 }
 
 pub(crate) fn table_image(id: u32) -> TableImage {

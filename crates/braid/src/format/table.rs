@@ -16,8 +16,8 @@ pub(crate) struct CreateTable {
     pub(crate) structure: Structure,
     /// The settings chosen for the table.
     pub(crate) settings: TableSettings,
-    /// Pages of a leaf, if the structure has leaves.
-    pub(crate) leaf_pages: u32,
+    /// The settings of the structure, in its own terms; empty where it has none.
+    pub(crate) structure_settings: Vec<u8>,
     /// Name.
     pub(crate) name: String,
 }
@@ -28,7 +28,7 @@ impl CreateTable {
         let mut bytes = self.id.0.to_le_bytes().to_vec();
         bytes.push(self.structure.facts().code);
         bytes.extend_from_slice(&self.settings.encode());
-        bytes.extend_from_slice(&self.leaf_pages.to_le_bytes());
+        put_structure_settings(&mut bytes, &self.structure_settings);
         put_block(&mut bytes, self.name.as_bytes());
         bytes
     }
@@ -40,11 +40,45 @@ impl CreateTable {
             id: new_table_id(&mut fields)?,
             structure: Structure::of_code(fields.u8()?)?,
             settings: TableSettings::read(&mut fields)?,
-            leaf_pages: fields.u32()?,
+            structure_settings: structure_settings(&mut fields)?,
             name: String::from_utf8(fields.block()?.to_vec()).ok()?,
         };
         fields.end().then_some(record)
     }
+}
+
+/// Settings of a structure begin with a `u32`: a number from 1 to below this one is the settings themselves.
+const LONG_SETTINGS: u32 = 1 << 31;
+
+/// Settings of four bytes that are such a number stand as they are, as in records that knew no others. Before others
+/// stands their length, with the highest bit set; or 0 where there are none.
+fn put_structure_settings(bytes: &mut Vec<u8>, settings: &[u8]) {
+    if settings.is_empty() {
+        bytes.extend_from_slice(&[0; 4]);
+    } else if is_short(settings) {
+        bytes.extend_from_slice(settings);
+    } else {
+        let length = u32::try_from(settings.len()).ok().filter(|length| *length < LONG_SETTINGS);
+        let length = length.expect("settings are a few bytes");
+        bytes.extend_from_slice(&(LONG_SETTINGS | length).to_le_bytes());
+        bytes.extend_from_slice(settings);
+    }
+}
+
+fn structure_settings(fields: &mut Fields<'_>) -> Option<Vec<u8>> {
+    match fields.u32()? {
+        0 => Some(Vec::new()),
+        short @ 1..LONG_SETTINGS => Some(short.to_le_bytes().to_vec()),
+        long => {
+            let settings = fields.bytes((long & !LONG_SETTINGS) as usize)?;
+            // There is one way to write each.
+            (!settings.is_empty() && !is_short(settings)).then(|| settings.to_vec())
+        }
+    }
+}
+
+fn is_short(settings: &[u8]) -> bool {
+    settings.try_into().is_ok_and(|number| (1..LONG_SETTINGS).contains(&u32::from_le_bytes(number)))
 }
 
 /// The payload of a record that names only its table: one that ends the table, or one that ends a load of it.

@@ -7,11 +7,11 @@ use wal::Lsn;
 
 use super::{
     blocks::{applied, put_applied},
-    samples::{self, applied_through, tombstones},
+    samples::{self, a_table, applied_through, tombstones},
     *,
 };
 
-use crate::words::{applied::AppliedThrough, structure::Structure};
+use crate::words::applied::AppliedThrough;
 
 fn superblock() -> Superblock {
     let extent = Extent { page: PageId(7), pages: 2 };
@@ -76,10 +76,34 @@ fn image_survives_encoding() {
 }
 
 #[test]
+fn settings_of_a_structure_stand_as_pages_of_a_leaf_did_or_behind_their_length() {
+    for (settings, bytes) in [
+        (vec![], vec![0, 0, 0, 0]),
+        (vec![16, 0, 0, 0], vec![16, 0, 0, 0]),
+        (vec![255, 255, 255, 127], vec![255, 255, 255, 127]),
+        (vec![0, 0, 0, 0], vec![4, 0, 0, 128, 0, 0, 0, 0]),
+        (vec![0, 0, 0, 128], vec![4, 0, 0, 128, 0, 0, 0, 128]),
+        (vec![7], vec![1, 0, 0, 128, 7]),
+        (vec![7; 5], vec![5, 0, 0, 128, 7, 7, 7, 7, 7]),
+    ] {
+        let record = a_table(5, settings);
+        let encoded = record.encode();
+        let name_at = encoded.len() - "a table".len() - 4;
+        assert_eq!(encoded[name_at - bytes.len()..name_at], bytes);
+        assert_eq!(CreateTable::decode(&encoded), Some(record));
+    }
+    // Each has one way to be written.
+    let encoded = a_table(5, vec![7]).encode();
+    let at = encoded.len() - "a table".len() - 4 - 5;
+    for others in [&[0, 0, 0, 128][..], &[4, 0, 0, 128, 16, 0, 0, 0], &[255, 255, 255, 255, 7]] {
+        let bytes = [&encoded[..at], others, &encoded[at + 5..]].concat();
+        assert_eq!(CreateTable::decode(&bytes), None, "{others:?}");
+    }
+}
+
+#[test]
 fn the_last_id_and_the_last_seq_are_none() {
-    let settings = TableSettings::default();
-    let create =
-        |id| CreateTable { id: TableId(id), structure: Structure::BTree, settings, leaf_pages: 1, name: "t".into() };
+    let create = |id| a_table(id, vec![1, 0, 0, 0]);
     assert!(CreateTable::decode(&create(u32::MAX - 1).encode()).is_some());
     assert_eq!(CreateTable::decode(&create(u32::MAX).encode()), None);
     let image = |visible| Image { visible: Seq(visible), ..samples::image(vec![], vec![]) };

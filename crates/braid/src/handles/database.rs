@@ -88,7 +88,14 @@ impl Database {
     /// # Errors
     /// As [`Database::table`], and when `expected` is out of bounds.
     pub fn table_with(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Table> {
-        let core = self.engine().table(name, structure, expected)?;
+        self.table_given(name, structure, expected, None)
+    }
+
+    /// As [`Database::table_with`]; a new table's structure gets the settings that are given, if there are any.
+    pub(crate) fn table_given(
+        &self, name: &str, structure: Structure, expected: &TableOptions, given: Option<&[u8]>,
+    ) -> Result<Table> {
+        let core = self.engine().table(name, structure, expected, given)?;
         Ok(Table { handle: Arc::clone(&self.handle), core })
     }
 

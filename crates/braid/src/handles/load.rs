@@ -5,7 +5,7 @@
 //!    waits until [`WAITING_BYTES`] have gathered. Then the long values go to the document log in one psync, and the
 //!    pairs go on.
 //! 3. At the end the data file is flushed, and the document files that were not flushed earlier because they were many.
-//!    Then the table gets its new view in one logged step ([`Swap`]).
+//!    Then the table gets its new view in one logged step ([`Replacement`]).
 //!
 //! Invariants:
 //! - A page taken by a load is written only after the change that freed the page is durable.
@@ -16,11 +16,13 @@
 use btree::INLINE_BYTES_MAX;
 use doclog::{Retained, Unflushed};
 use index::{DocPointer, Expiry, Loaded, Payload, Seq};
-use psync::Request;
 use space::PAGE;
 
 use crate::{
-    apply::swap::Swap,
+    apply::{
+        install::{self, Flushed},
+        replace::Replacement,
+    },
     commit,
     error::{Error, Result, shown},
     format::{self, kind},
@@ -166,9 +168,8 @@ impl Loader {
         let mut files = std::mem::take(&mut loaded.files);
         files.extend(self.unflushed.take());
         files.extend(table.core.documents.take_unflushed());
-        let flushes = files.iter().map(|file| Request::flush(file, 0));
-        engine.store.psync().run_all(flushes.collect()).map_err(|error| engine.write_error(error.into()))?;
-        let seq = self.publish(loaded)?;
+        let flushed = install::flush_files(engine, files.iter()).map_err(|error| engine.write_error(error))?;
+        let seq = self.replace(loaded, &flushed)?;
         engine.publish();
         engine.publisher.wait(seq).map_err(|()| engine.outcome_unknown())?;
         let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
@@ -177,12 +178,13 @@ impl Loader {
     }
 
     /// Gives the load its seq, logs the load, and installs its view. A reader below that seq sees no pair.
-    fn publish(&self, loaded: Loaded) -> Result<Seq> {
+    fn replace(&self, loaded: Loaded, flushed: &Flushed) -> Result<Seq> {
         let (table, engine) = (&self.table.core, self.table.engine());
         let mut held = engine.upkeep.lock();
         engine.check_writable()?;
-        let swap = Swap { engine, table, retained: &self.retained, restored: None };
-        swap.run(&mut held, kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
+        let replacement = Replacement { engine, table, flushed, retained: &self.retained, restored: None };
+        replacement
+            .run(&mut held, kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
     }
 
     /// Takes a pair that has to wait: its value is long, or other pairs wait before it.

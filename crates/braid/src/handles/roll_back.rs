@@ -5,12 +5,12 @@
 //! 2. A checkpoint applies everything and retains the current state, so that the rollback can itself be undone.
 //! 3. The rollback checks that everything that the state refers to is there. A commit header that names the root of the
 //!    state is appended and flushed.
-//! 4. The rollback is logged and shown as a [`Swap`], which makes a new incarnation of the table. Every key then has
-//!    all commits up to the rollback's own seq, so no replay brings back rolled back changes. Live bytes of documents
-//!    and range tombstones are those of the state.
+//! 4. The rollback is logged and shown as a [`Replacement`], which makes a new incarnation of the table. Every key then
+//!    has all commits up to the rollback's own seq, so no replay brings back rolled back changes. Live bytes of
+//!    documents and range tombstones are those of the state.
 //!
-//! Invariants: as a swap's. Older snapshots see the same as before ([`TableCore::keep_last`]). Older transactions that
-//! write to the table are in conflict.
+//! Invariants: as a replacement's. Older snapshots see the same as before ([`TableCore::keep_last`]). Older
+//! transactions that write to the table are in conflict.
 
 use std::iter;
 
@@ -18,7 +18,7 @@ use doclog::Retained;
 use index::Seq;
 
 use crate::{
-    apply::{install, swap::Swap},
+    apply::{install, replace::Replacement},
     error::Result,
     format::{Restored, RollBack, kind},
     handles::table::Table,
@@ -72,10 +72,11 @@ impl Table {
         let (retained, restored) = changes(core, &opened.header.documents, opened.header.tombstones.clone());
         engine.flush_log()?;
         let applied = core.past()?.roll_back(&opened.header.root).map_err(|error| engine.write_error(error.into()))?;
-        install::flush(engine, iter::once(&applied)).map_err(|error| engine.write_error(error))?;
+        let flushed = install::flush(engine, iter::once(&applied)).map_err(|error| engine.write_error(error))?;
         let record = RollBack { table: core.id, to };
-        let swap = Swap { engine, table: core, retained: &retained, restored: Some(restored) };
-        let seq = swap.run(&mut held, kind::ROLL_BACK, &record.encode(), |_| applied)?;
+        let (flushed, retained) = (&flushed, retained.as_slice());
+        let replacement = Replacement { engine, table: core, flushed, retained, restored: Some(restored) };
+        let seq = replacement.run(&mut held, kind::ROLL_BACK, &record.encode(), |_| applied)?;
         // The state kept for older snapshots may be forgotten only when all later snapshots see the new state.
         engine.publish();
         engine.publisher.wait(seq).map_err(|()| engine.outcome_unknown())?;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use index::Figure;
 use psync::probe::LearnedProfile;
 use serde::Serialize;
 use space::StreamKind;
@@ -144,36 +145,30 @@ pub struct TableStats {
     pub waiting_operations: u64,
     /// Bytes of memory of the waiting operations.
     pub waiting_bytes: u64,
-    /// Levels, leaves included.
-    pub height: u32,
-    /// Pages of internal nodes.
-    pub internal_pages: u64,
-    /// Leaves.
-    pub leaves: u64,
-    /// Leaves that begin where the leaf before them in key order ends. A scan reads such a sequence as one.
-    pub adjacent_leaves: u64,
-    /// Pages that leaves occupy.
-    pub leaf_pages: u64,
-    /// Pages of a new leaf, chosen when the table was created or last rebuilt.
-    pub pages_of_new_leaf: u32,
     /// Share of puts and deletes among puts, deletes and keys looked up since opening, if there were enough of these to
     /// say.
     pub insert_share: Option<f64>,
-    /// Pages of a leaf that the cost model chooses for that use and the current contents of the table.
-    pub pages_of_leaf_for_use: Option<u32>,
+    /// Entries of the structure, invisible versions included.
+    pub entries: u64,
+    /// Bytes of these entries.
+    pub entry_bytes: u64,
+    /// Bytes that the entries take on storage, room within blocks included.
+    pub stored_bytes: u64,
+    /// The shape of the structure, in its own terms.
+    pub shape: Vec<Figure>,
+    /// The settings of the structure, in its own terms: chosen when the table was created or last rebuilt.
+    pub settings: Vec<Figure>,
+    /// The settings that suit the use and the current contents of the table, by the cost model.
+    pub settings_for_use: Option<Vec<Figure>>,
     /// The same by the profile that was learned from requests
     /// ([`Database::learned_profile`](crate::Database::learned_profile)), if one was learned.
-    pub pages_of_leaf_by_learned: Option<u32>,
-    /// Bytes of runs in leaves.
-    pub run_bytes: u64,
-    /// Entries in runs, invisible versions included.
-    pub entries: u64,
-    /// Segments of nodes, for a structure that appends nodes to files of their own.
-    pub node_segments: u64,
-    /// Bytes of these segments, dead ones included.
-    pub node_bytes: u64,
-    /// Bytes of live nodes in these segments.
-    pub node_live_bytes: u64,
+    pub settings_by_learned: Option<Vec<Figure>>,
+    /// Files of the structure's own, beside the data file that all tables share.
+    pub own_files: u64,
+    /// Bytes of these files, dead ones included.
+    pub own_bytes: u64,
+    /// Bytes of what is live in these files.
+    pub own_live_bytes: u64,
     /// Document segments.
     pub document_segments: u64,
     /// Bytes of documents, dead ones included.
@@ -182,50 +177,55 @@ pub struct TableStats {
     pub document_live_bytes: u64,
     /// Retained states ([`Table::history`](crate::Table::history)).
     pub history_states: u64,
-    /// Bytes of node and document segments that stay for retained states and are not live.
+    /// Bytes of the structure's own files and of document segments that stay for retained states and are not live.
     pub history_bytes: u64,
 }
 
 impl TableStats {
+    /// The figure of this name among those of shape and settings; none where the structure has no such figure.
+    #[must_use]
+    pub fn figure(&self, name: &str) -> Option<u64> {
+        index::value_of(&self.shape, name).or_else(|| index::value_of(&self.settings, name))
+    }
+
     /// The figures of `table` in `state`.
     pub(crate) fn of(engine: &Engine, table: &TableCore, state: &TableState, learned: &LearnedProfile) -> Result<Self> {
-        let shape = state.view.stats()?;
+        let stats = state.view.stats()?;
         let shares = table.traffic.shares();
+        let said = |settings: &[u8]| (table.structure.facts().settings)(settings).unwrap_or_default();
+        let settings = table.tree.settings();
         let chosen = |profile| {
-            let shares = shares.filter(|_| table.structure.facts().has_leaf_sizes)?;
-            Some(engine.tuning.leaf_pages_now(profile, shape.entries, shape.run_bytes, shares))
+            let shares = shares.filter(|_| !settings.is_empty())?;
+            Some(said(&engine.tuning.settings_now(profile, table.structure, &stats, shares)))
         };
         let (mut operations, mut bytes) = (state.active.operations() as u64, state.active.bytes());
         if let Some(frozen) = &state.frozen {
             operations += frozen.sections().operations() as u64;
             bytes += frozen.bytes();
         }
-        let (nodes, documents) = (table.tree.room(), table.documents.stats());
+        let (own, documents) = (table.tree.space(), table.documents.stats());
         Ok(Self {
             name: table.name.clone(),
             structure: table.structure.to_string(),
             compression: table.settings().compression.to_string(),
             waiting_operations: operations,
             waiting_bytes: bytes,
-            height: shape.height,
-            internal_pages: shape.internal_pages,
-            leaves: shape.leaves,
-            adjacent_leaves: shape.adjacent_leaves,
-            leaf_pages: shape.leaf_pages,
-            pages_of_new_leaf: table.tree.leaf_pages(),
             insert_share: shares.map(|shares| shares.insert),
-            pages_of_leaf_for_use: chosen(&engine.tuning.profile),
-            pages_of_leaf_by_learned: learned.is_any_enough().then(|| chosen(&learned.profile)).flatten(),
-            run_bytes: shape.run_bytes,
-            entries: shape.entries,
-            node_segments: nodes.segments,
-            node_bytes: nodes.bytes,
-            node_live_bytes: nodes.live_bytes,
+            entries: stats.entries,
+            entry_bytes: stats.entry_bytes,
+            stored_bytes: stats.stored_bytes,
+            settings: said(&settings),
+            settings_for_use: chosen(&engine.tuning.profile),
+            settings_by_learned: learned.is_any_enough().then(|| chosen(&learned.profile)).flatten(),
+            shape: stats.figures,
+            own_files: own.files,
+            own_bytes: own.bytes,
+            own_live_bytes: own.live_bytes,
             document_segments: documents.segments,
             document_bytes: documents.bytes,
             document_live_bytes: documents.live_bytes,
             history_states: table.history.headers().len() as u64,
-            history_bytes: nodes.pinned_bytes + documents.pinned_bytes,
+            history_bytes: own.retained_bytes + documents.pinned_bytes,
         })
     }
 }

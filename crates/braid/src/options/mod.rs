@@ -82,8 +82,6 @@ pub struct TableOptions {
     pub(crate) batched_share: f64,
     pub(crate) records: u64,
     pub(crate) record_bytes: u64,
-    /// Pages of a leaf, where they are known: those of a table that is restored.
-    pub(crate) leaf_pages: Option<u32>,
     pub(crate) settings: TableSettings,
 }
 
@@ -94,7 +92,6 @@ impl Default for TableOptions {
             batched_share: 0.0,
             records: 10_000_000,
             record_bytes: 128,
-            leaf_pages: None,
             settings: TableSettings::default(),
         }
     }

@@ -33,8 +33,8 @@ pub(super) fn replay(
         let documents = std::mem::take(&mut table.documents_lost).into_iter();
         lost.insert(TableId(table.id), documents.map(|document| (document.key, document.why)).collect());
     }
-    let hidden: BTreeMap<_, _> =
-        report.tables.iter().map(|table| (TableId(table.id), Hidden::new(&table.lost))).collect();
+    let lost_keys: BTreeMap<_, _> =
+        report.tables.iter().map(|table| (TableId(table.id), LostKeys::new(&table.lost))).collect();
     let mut places: BTreeMap<TableId, u64> = BTreeMap::new();
     let mut batch = WriteBatch::new();
     source.commits(&mut |seq, payload| {
@@ -46,7 +46,7 @@ pub(super) fn replay(
             if table.is_forgotten(seq) || table.hides(update.key, seq) {
                 continue;
             }
-            if seq <= table.applied.at(update.key) && !hidden[&id].holds(update.key) {
+            if seq <= table.applied.at(update.key) && !lost_keys[&id].holds(update.key) {
                 continue;
             }
             is_new = true;
@@ -74,9 +74,9 @@ pub(super) fn replay(
 }
 
 /// Keys that a tree may have lost, as ranges that do not touch.
-struct Hidden(Vec<(Vec<u8>, Option<Vec<u8>>)>);
+struct LostKeys(Vec<(Vec<u8>, Option<Vec<u8>>)>);
 
-impl Hidden {
+impl LostKeys {
     fn new(lost: &[LostRange]) -> Self {
         let mut ranges: Vec<_> = lost.iter().map(|lost| (lost.low.clone(), lost.high.clone())).collect();
         ranges.sort();
@@ -137,9 +137,9 @@ mod tests {
             range(8, None),
             range(9, Some(10)),
         ];
-        let hidden = Hidden::new(&lost);
-        assert_eq!(hidden.0.len(), 2);
-        let held: Vec<_> = (0..12).filter(|key| hidden.holds(&[*key])).collect();
+        let lost_keys = LostKeys::new(&lost);
+        assert_eq!(lost_keys.0.len(), 2);
+        let held: Vec<_> = (0..12).filter(|key| lost_keys.holds(&[*key])).collect();
         assert_eq!(held, [1, 2, 3, 4, 8, 9, 10, 11]);
     }
 }

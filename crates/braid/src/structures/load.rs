@@ -11,7 +11,7 @@ pub(crate) struct Load(Box<dyn index::Load>);
 
 impl Load {
     /// Begins to load sorted entries, whose versions will have `seq`. None if the structure is not empty. Nothing else
-    /// may change the structure until the load is dropped, published or discarded.
+    /// may change the structure until the load is dropped, installed or discarded.
     pub(crate) fn begin(index: &dyn Index, seq: Seq) -> Option<Self> {
         index.begin_load(seq).map(Self)
     }

@@ -51,7 +51,7 @@ impl Structures {
     /// Creates the structure of a table from the log record that begins the table. Values too large for it go to
     /// `documents`.
     pub(crate) fn create(&self, record: &CreateTable, documents: &Arc<DocLog>) -> Result<Box<dyn Index>> {
-        Ok(self.kinds.of(record.structure).create(record.id, record.leaf_pages, documents)?)
+        Ok(self.kinds.of(record.structure).create(record.id, &record.structure_settings, documents)?)
     }
 
     /// Opens the structure that a root record describes.

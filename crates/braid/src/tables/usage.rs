@@ -16,14 +16,14 @@ pub(crate) fn segment_bytes(catalog: &Catalog) -> u64 {
 
 /// Bytes of segments of these tables.
 pub(crate) fn bytes_of(tables: &[Arc<TableCore>]) -> u64 {
-    tables.iter().map(|table| table.tree.room().bytes + table.documents.stats().bytes).sum()
+    tables.iter().map(|table| table.tree.space().bytes + table.documents.stats().bytes).sum()
 }
 
 /// Bytes of segments that a checkpoint may release, of all tables.
 pub(crate) fn dead_bytes(catalog: &Catalog) -> u64 {
     let of_table = |table: &Arc<TableCore>| {
         let documents: u64 = table.documents.dead().into_iter().map(|(_, bytes)| bytes).sum();
-        table.tree.dead_bytes() + documents
+        table.tree.space().dead_bytes + documents
     };
     catalog.live().iter().map(of_table).sum()
 }
@@ -34,7 +34,7 @@ pub(crate) fn footprints(tables: &[Arc<TableCore>]) -> Vec<Footprint> {
         let documents = table.documents.stats();
         Footprint {
             structure: table.structure,
-            node_bytes: table.tree.room().live_bytes,
+            node_bytes: table.tree.space().live_bytes,
             document_bytes: documents.bytes,
             live_document_bytes: documents.live_bytes,
             is_compressed: table.settings().compression != Compression::None,

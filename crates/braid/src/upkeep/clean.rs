@@ -304,8 +304,9 @@ pub(crate) fn release(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
 /// Bytes of dead segments that a checkpoint may release, counted for tables that have many.
 fn releasable(engine: &Engine) -> u64 {
     let of_table = |table: &Arc<TableCore>| {
-        let dead = released_dead(engine, table) + table.tree.dead_bytes();
-        let live = table.documents.stats().live_bytes + table.tree.room().live_bytes;
+        let own = table.tree.space();
+        let dead = released_dead(engine, table) + own.dead_bytes;
+        let live = table.documents.stats().live_bytes + own.live_bytes;
         if dead > live / DEAD_PART + DEAD_SEGMENTS * engine.options.segment_bytes { dead } else { 0 }
     };
     engine.catalog.live().iter().filter(|table| table.is_read_as_it_is()).map(of_table).sum()

@@ -3,7 +3,7 @@
 //! 1. Waiting operations are applied first, so that they are packed too.
 //! 2. Documents are moved to new segments in key order, stretch by stretch ([`crate::upkeep::relocate`]). The old
 //!    segments go when the whole table is through.
-//! 3. The structure rewrites itself stretch by stretch ([`index::Index::compact`]), `Pressure::stretch_bytes` at a
+//! 3. The structure rewrites itself stretch by stretch ([`index::Upkeep::compact`]), `Pressure::stretch_bytes` at a
 //!    time, in the caller's thread. Each stretch is made durable as a round is: log flushed, data written and flushed,
 //!    flush-end logged, view installed. The set of commits that the table has does not change.
 //! 4. Between two stretches the worker has its turn, and the caller is told the progress and can stop.
@@ -20,7 +20,7 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use index::{LeafKeys, Part};
+use index::Part;
 use parking_lot::MutexGuard;
 use space::{Class, PAGE, PageId};
 
@@ -193,7 +193,7 @@ pub(crate) fn run(
     engine.ask(false)?;
     let mut total_bytes = 0;
     for table in tables {
-        total_bytes += table.state.load_full().view.stats()?.run_bytes + table.documents.stats().live_bytes;
+        total_bytes += table.state.load_full().view.stats()?.entry_bytes + table.documents.stats().live_bytes;
     }
     let _compacting = engine.sweeps.compacting(tables);
     let mut run = Run { engine, done: Compaction::default(), total_bytes, report, used_for: options.used_for };
@@ -245,23 +245,22 @@ impl Run<'_, '_> {
 
     /// Rewrites the structure of a table.
     fn structure(&mut self, table: &Arc<TableCore>) -> Result<()> {
-        let leaf_pages = self.engine.leaf_pages_for(table, self.used_for)?;
+        let settings = self.engine.settings_for(table, self.used_for)?;
         self.engine.sweeps.forget(table);
-        self.keys(table, &LeafKeys { low: Vec::new(), high: None }, leaf_pages, None).map(drop)
+        let all = Part { settings: settings.as_deref(), ..Part::whole() };
+        self.part(table, all).map(drop)
     }
 
-    /// Rewrites a range of keys of a table, below a page of the file where one is given. Returns the number of leaves
-    /// that the table had there.
-    fn keys(&mut self, table: &Arc<TableCore>, keys: &LeafKeys, leaf_pages: u32, below: Option<PageId>) -> Result<u64> {
+    /// Rewrites a part of a table, stretch by stretch. Returns the number of leaves that the table had there.
+    fn part(&mut self, table: &Arc<TableCore>, part: Part<'_>) -> Result<u64> {
         let mut leaves = 0;
-        let mut from = Some(keys.low.clone());
+        let mut from = Some(part.from.to_vec());
         while let Some(low) = from.filter(|_| !self.done.stopped) {
             let mut watch = Watch::start();
             let mut rewritten = Rewritten::default();
             from = turn(self.engine, table, |held| {
-                let bytes = self.engine.pressure.stretch_bytes();
-                let part = Part { from: &low, until: keys.high.as_deref(), bytes, reclaims: false, below, only: None };
-                rewritten = rewrite(self.engine, held, table, part, leaf_pages)?;
+                let part = Part { from: &low, bytes: self.engine.pressure.stretch_bytes(), ..part };
+                rewritten = rewrite(self.engine, held, table, part)?;
                 Ok(rewritten.next.take().filter(|next| part.has(next)))
             })?;
             watch.lap(&mut self.done.times.pack);
@@ -315,10 +314,10 @@ impl Run<'_, '_> {
         if !is_ours && places.len() == most {
             return Ok(0);
         }
-        let leaf_pages = table.tree.leaf_pages();
         let mut moved = 0;
         for keys in &places {
-            moved += self.keys(table, keys, leaf_pages, Some(page))?;
+            let part = Part { from: &keys.low, until: keys.high.as_deref(), below: Some(page), ..Part::whole() };
+            moved += self.part(table, part)?;
         }
         Ok(moved)
     }

@@ -128,7 +128,8 @@ fn gather(relief: &mut Relief, engine: &Engine) -> Result<()> {
         let hidden = fragments.map(|fragment| (fragment.low.clone(), fragment.high.clone()));
         let due = unless_damaged(&table, table.tree.due(horizon.now, PIECES_MAX).map_err(Error::from))?;
         let due = due.into_iter().flatten().map(|keys| (keys.low, keys.high));
-        let of_table = hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high, only: None });
+        let of_table =
+            hidden.chain(due).map(|(low, high)| Sweep { table: Arc::clone(&table), low, high, chosen: None });
         relief.left.extend(of_table);
     }
     relief.left.append(&mut relief.again);
@@ -143,9 +144,9 @@ fn gather(relief: &mut Relief, engine: &Engine) -> Result<()> {
 fn empty_nodes(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     let before = in_use(engine);
     let mut tables = engine.catalog.live();
-    tables.retain(|table| table.tree.garbage_bytes() > 0 && table.is_read_as_it_is());
+    tables.retain(|table| table.tree.space().garbage_bytes > 0 && table.is_read_as_it_is());
     tables.retain(|table| !table.is_damaged() && table.check_not_loading().is_ok());
-    tables.sort_by_key(|table| Reverse(table.tree.garbage_bytes()));
+    tables.sort_by_key(|table| Reverse(table.tree.space().garbage_bytes));
     for table in tables {
         let mut bytes = EMPTIED_BYTES;
         loop {

@@ -2,8 +2,8 @@
 //! behind a requested checkpoint, and after half a minute without a commit. A compaction makes the data file give its
 //! part back in any case.
 //!
-//! 1. Files of structures in which little lives are swept, as long as there is no commit
-//!    ([`garbage::sweep_at_rest`]). This step is left out at the close, which would have to wait for the sweep.
+//! 1. What structures want rewritten is swept, as long as there is no commit ([`wanted::sweep_at_rest`]). This step is
+//!    left out at the close, which would have to wait for the sweep.
 //! 2. The log goes on in a short segment ([`wal::QUIET_ROOM`]), where its bytes on the disk are more than
 //!    [`LOG_BYTES_MIN`] and more than a part of the data ([`LOG_PART`]).
 //! 3. Free pages of the data file are taken out of use, all but its reserve.
@@ -22,7 +22,7 @@ use crate::{
     engine::{Engine, upkeep::Upkeep},
     error::Result,
     tables::usage,
-    upkeep::{checkpoint, garbage},
+    upkeep::{checkpoint, wanted},
 };
 
 /// The log of a database at rest may take so many bytes, or this part of its data.
@@ -32,12 +32,12 @@ const LOG_PART: u64 = 50;
 /// Whether there is space to give back that is worth a checkpoint.
 pub(crate) fn is_due(engine: &Engine) -> bool {
     let is_long = engine.options.retain_log_bytes == 0 && engine.wal.is_beyond(log_bytes(engine));
-    is_long || engine.pages.has_surplus() || garbage::is_left(engine)
+    is_long || engine.pages.has_surplus() || wanted::is_left(engine)
 }
 
 /// Writes a checkpoint, and gives back the space that is not needed at rest.
 pub(crate) fn checkpoint(engine: &Engine, held: &mut Upkeep) -> Result<()> {
-    garbage::sweep_at_rest(engine, held)?;
+    wanted::sweep_at_rest(engine, held)?;
     // The part of the log that is kept for readers of changes is counted by positions, and this skips many positions.
     let keeps_log = engine.options.retain_log_bytes > 0;
     if !keeps_log && engine.wal.turn_over(log_bytes(engine))? {

@@ -21,15 +21,13 @@ pub(crate) struct Rewritten {
     pub(super) bytes: u64,
 }
 
-/// Rewrites the first stretch of `part` into leaves of `leaf_pages` pages.
-pub(crate) fn rewrite(
-    engine: &Engine, held: &mut Upkeep, table: &TableCore, part: Part<'_>, leaf_pages: u32,
-) -> Result<Rewritten> {
+/// Rewrites the first stretch of `part`.
+pub(crate) fn rewrite(engine: &Engine, held: &mut Upkeep, table: &TableCore, part: Part<'_>) -> Result<Rewritten> {
     engine.flush_log()?;
     let (tree, low) = (&table.tree, part.from);
     // After a crash no commit that the structure has comes again, and nothing is added to the structure meanwhile.
     let horizon = engine.horizon(table);
-    let compacted = tree.compact(part, leaf_pages, Seq::MAX, &horizon);
+    let compacted = tree.compact(part, Seq::MAX, &horizon);
     let compacted = compacted.map_err(|error| match Error::from(error) {
         // A part of the file can lack room while the disk is not full.
         full @ Error::DiskFull { .. } if part.below.is_some() => full,
@@ -37,7 +35,7 @@ pub(crate) fn rewrite(
     })?;
     // Leaves that stay as they are keep versions that range deletes hide.
     let clear = |tombstones: &mut RangeTombstones, end: Option<&[u8]>| {
-        if part.only.is_none() {
+        if part.chosen.is_none() {
             settled::clear(tombstones, &table.state.load(), &horizon, low, end);
         }
     };

@@ -1,7 +1,7 @@
 //! Sweeps: key ranges rewritten in the background, so that versions that nobody sees any more give their space back.
 //!
-//! 1. A sweep is requested for keys that have something to reclaim ([`Engine::sweep`]), or for files of a structure in
-//!    which little lives ([`Engine::sweep_files`]).
+//! 1. A sweep is requested for keys that have something to reclaim ([`Engine::sweep`]), or for what a structure wants
+//!    rewritten ([`Engine::sweep_chosen`]).
 //! 2. A range delete ([`index::RangeTombstones`]) is a request by its existence, once every older operation on its
 //!    keys is in the structure and no snapshot is older than the delete. A swept range needs its tombstones no more.
 //! 3. Where a round finds the disk full, keys that range deletes hide and keys that have expired are swept at once
@@ -37,7 +37,8 @@ use crate::{
 /// Sweeps a stretch, if there is one to be swept. Returns whether there is more.
 ///
 /// # Errors
-/// As a compaction's. The stretch is then the next one again, except that files on a full disk are forgotten.
+/// As a compaction's. The stretch is then the next one again, except that what a structure has chosen is forgotten on a
+/// full disk.
 pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     // Values may expire as fast as they are swept; range tombstones must not wait for that.
     held.requests_first = !held.requests_first;
@@ -50,7 +51,7 @@ pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
             Ok(Some(Some(_))) if engine.sweeps.is_compacted(&sweep.table) => {}
             Ok(Some(Some(low))) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
             // Such files are emptied one by one instead.
-            Err(error @ Error::DiskFull { .. }) if sweep.only.is_some() => return Err(error),
+            Err(error @ Error::DiskFull { .. }) if sweep.chosen.is_some() => return Err(error),
             Err(error) => {
                 engine.sweeps.asked.lock().push_front(sweep);
                 return Err(error);
@@ -126,7 +127,7 @@ fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
         let first = fragments.iter().find(is_due)?;
         let last = fragments.iter().rfind(is_due).filter(|_| fragments.len() >= MANY_FRAGMENTS).unwrap_or(first);
         let (low, high) = (first.low.clone(), last.high.clone());
-        Some(Sweep { table, low, high, only: None })
+        Some(Sweep { table, low, high, chosen: None })
     };
     let found = engine.catalog.live().into_iter().find_map(of_table);
     (found, waits)
@@ -141,10 +142,10 @@ pub(crate) fn stretch(engine: &Engine, held: &mut Upkeep, sweep: &Sweep) -> Resu
         Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let (bytes, only) = (engine.pressure.stretch_bytes(), sweep.only.as_deref());
-    let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, below: None, only };
+    let (bytes, chosen) = (engine.pressure.stretch_bytes(), sweep.chosen.as_ref());
+    let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, chosen, ..Part::whole() };
     let rewritten = loop {
-        match rewrite(engine, held, table, part, table.tree.leaf_pages()) {
+        match rewrite(engine, held, table, part) {
             // Space of the old leaves is free only at the end of the rewrite: a shorter stretch needs less before.
             Err(Error::DiskFull { .. }) if part.bytes > PAGE => part.bytes /= 2,
             rewritten => break rewritten?,

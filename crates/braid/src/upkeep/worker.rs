@@ -29,7 +29,7 @@ use crate::{
     engine::{Engine, Work, learned, log_ahead, signal::Request as Asked, upkeep::Upkeep},
     error::{Error, Result},
     opq::Opq,
-    upkeep::{checkpoint, clean, expiry, full_disk, garbage, rest, sweep},
+    upkeep::{checkpoint, clean, expiry, full_disk, rest, sweep, wanted},
 };
 
 /// How often a worker without work looks whether there was a commit.
@@ -213,7 +213,7 @@ impl Worker {
         }
         if outcome.is_ok() && !asked.stop {
             expiry::look(engine, held)?;
-            garbage::look(engine);
+            wanted::look(engine);
         }
         if outcome.is_ok() && !asked.stop {
             let round_due = !next(engine).is_empty();

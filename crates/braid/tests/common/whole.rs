@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid::{Database, Table};
+use braid::{Database, Table, TableStats};
 
 pub(crate) type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -13,4 +13,15 @@ pub(crate) fn content(table: &Table) -> Content {
 pub(crate) fn check_whole(db: &Database) {
     let verified = db.verify(&mut |_| {}).expect("verifies");
     assert_eq!(verified.findings, Vec::<String>::new());
+}
+
+/// What the structure of a table says under this name.
+#[track_caller]
+pub(crate) fn figure(stats: &TableStats, name: &str) -> u64 {
+    stats.figure(name).unwrap_or_else(|| panic!("no {name} in {stats:?}"))
+}
+
+#[track_caller]
+pub(crate) fn leaves(stats: &TableStats) -> u64 {
+    figure(stats, "leaves")
 }

@@ -11,7 +11,7 @@ use braid::{Compaction, Database, Durability, ErrorKind, Options, Structure, Tab
 use proptest::prelude::*;
 use psync::sim::SimDisk;
 
-use crate::whole::{Content, check_whole, content};
+use crate::whole::{Content, check_whole, content, figure, leaves};
 
 fn options(leaf_pages: u32) -> Options {
     Options::new()
@@ -71,19 +71,23 @@ fn leaves_are_packed_and_lie_in_key_order() {
         let before = table.stats().expect("stats");
         let done = compact(&table);
         let after = table.stats().expect("stats");
-        assert!(done.leaves >= before.leaves && !done.stopped);
-        let fill = after.run_bytes as f64 / (after.leaf_pages * 4096) as f64;
+        assert!(done.leaves >= leaves(&before) && !done.stopped);
+        let fill = after.entry_bytes as f64 / after.stored_bytes as f64;
         assert!(fill > 0.88, "{leaf_pages} pages a leaf: {fill}, {before:?}, {after:?}");
-        let steps = before.run_bytes / (16 << 10) + 2;
-        assert!(after.leaves - after.adjacent_leaves <= steps, "{leaf_pages} pages a leaf: {after:?}, {steps} steps");
-        assert!(after.leaves < before.leaves && after.entries == model.len() as u64, "{before:?} {after:?}");
-        assert!(after.internal_pages <= before.internal_pages, "{before:?} {after:?}");
+        let steps = before.entry_bytes / (16 << 10) + 2;
+        assert!(
+            leaves(&after) - figure(&after, "adjacent leaves") <= steps,
+            "{leaf_pages} pages a leaf: {after:?}, {steps} steps"
+        );
+        assert!(leaves(&after) < leaves(&before) && after.entries == model.len() as u64, "{before:?} {after:?}");
+        let nodes = |stats| figure(stats, "internal nodes");
+        assert!(nodes(&after) <= nodes(&before), "{before:?} {after:?}");
         assert_eq!(content(&table), model);
         check_whole(&db);
         // Again it has nothing to gain, and does no harm.
         compact(&table);
         let again = table.stats().expect("stats");
-        assert!(again.leaves <= after.leaves + 1, "{after:?} {again:?}");
+        assert!(leaves(&again) <= leaves(&after) + 1, "{after:?} {again:?}");
         check_whole(&db);
         drop((table, db));
         disk.restart();
@@ -153,7 +157,8 @@ fn what_mass_deletes_left_is_gone_and_the_table_can_be_loaded(structure: Structu
     assert_eq!(stats.entries, left.len() as u64);
     // Of a trie those leaves are joined that take less than a quarter of a node.
     let leaf_bytes = if structure == Structure::BTree { 7000 } else { 1000 };
-    assert!(stats.leaves <= stats.run_bytes / leaf_bytes + 2 && stats.height <= 2, "{stats:?}");
+    let levels = figure(&stats, "levels");
+    assert!(leaves(&stats) <= stats.entry_bytes / leaf_bytes + 2 && levels <= 2, "{stats:?}");
     assert_eq!(content(&table), left);
     let mut batch = WriteBatch::new();
     left.keys().for_each(|key| batch.delete(&table, key));
@@ -204,14 +209,14 @@ fn it_stops_where_it_is_told_to_and_goes_on_later(structure: Structure) {
         if calls == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert!(stopped.expect("stops").stopped && calls == 5);
-    let some = table.stats().expect("stats").leaves;
+    let some = leaves(&table.stats().expect("stats"));
     check_whole(&db);
     assert_eq!(content(&table), model);
     let all = db.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
-    let leaves = table.stats().expect("stats").leaves;
+    let all_leaves = leaves(&table.stats().expect("stats"));
     // Leaves of a trie are written anew in key order, and no fuller than they were.
-    let is_packed = if structure == Structure::BTree { leaves < some } else { leaves <= some };
-    assert!(!all.stopped && is_packed, "{leaves} leaves after {some}");
+    let is_packed = if structure == Structure::BTree { all_leaves < some } else { all_leaves <= some };
+    assert!(!all.stopped && is_packed, "{all_leaves} leaves after {some}");
     assert_eq!(content(&table), model);
     check_whole(&db);
 }
@@ -234,7 +239,7 @@ fn leaves_get_another_size_and_mix_with_the_old_ones() {
         };
         assert!(table.compact(half).expect("stops").stopped);
         let stats = table.stats().expect("stats");
-        assert_ne!(stats.leaf_pages, stats.leaves * u64::from(leaf_pages), "leaves of both sizes");
+        assert_ne!(stats.stored_bytes, leaves(&stats) * u64::from(leaf_pages) * 4096, "leaves of both sizes");
         assert_eq!(content(&table), model);
         model.extend(fill(&db, &table, 20_000..30_000, 30));
         db.drain().expect("applies");
@@ -242,7 +247,7 @@ fn leaves_get_another_size_and_mix_with_the_old_ones() {
         check_whole(&db);
         compact(&table);
         let stats = table.stats().expect("stats");
-        assert_eq!(stats.leaf_pages, stats.leaves * u64::from(leaf_pages));
+        assert_eq!(stats.stored_bytes, leaves(&stats) * u64::from(leaf_pages) * 4096);
         assert_eq!(content(&table), model);
         check_whole(&db);
         db.close().expect("closes");

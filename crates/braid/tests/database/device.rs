@@ -4,8 +4,11 @@ use std::{fs, ops::ControlFlow, path::Path};
 
 use braid::{
     CompactOptions, Database, DeviceProfile, ErrorKind, Options, ProfileSource, RequestKind, Structure, TableOptions,
+    TableStats,
 };
 use psync::probe::{self, RequestTimes};
+
+use crate::whole::figure;
 
 fn options() -> Options {
     Options::new().cache_bytes(1 << 20).write_buffer_bytes(1 << 20).segment_bytes(64 << 10)
@@ -15,9 +18,14 @@ fn open(path: &Path) -> Database {
     options().open(path).expect("opens")
 }
 
+/// Pages of a new leaf.
+fn new_leaf_of(stats: &TableStats) -> u32 {
+    u32::try_from(figure(stats, "new leaf") / 4096).expect("few pages")
+}
+
 fn new_leaf(db: &Database, name: &str, expected: &TableOptions) -> u32 {
     let table = db.table_with(name, Structure::BTree, expected).expect("a table");
-    table.stats().expect("reads").pages_of_new_leaf
+    new_leaf_of(&table.stats().expect("reads"))
 }
 
 /// A drive on which a request costs this much, and each of its pages that much more.
@@ -163,16 +171,16 @@ fn nothing_that_was_learned_decides_on_anything_unasked() {
     assert_eq!(stats.device.profile, DeviceProfile::default());
     assert_eq!(stats.device.unusable, None);
     let of_before = stats.tables.iter().find(|table| table.name == "before").expect("there");
-    assert_eq!(of_before.pages_of_new_leaf, before, "a compaction left it");
+    assert_eq!(new_leaf_of(of_before), before, "a compaction left it");
     // But it is shown, and what it would change.
     let seen: Vec<_> = stats.device.learned.figures.iter().filter(|figure| figure.is_enough()).collect();
     assert_eq!(seen.len(), 28);
     assert!(seen.iter().all(|figure| figure.timings >= 100 && figure.requests >= 100), "{seen:?}");
     let table = db.open_table("after").expect("there");
-    assert_eq!(table.stats().expect("reads").pages_of_leaf_by_learned, None, "it was not asked for anything yet");
+    assert_eq!(table.stats().expect("reads").settings_by_learned, None, "it was not asked for anything yet");
     (0..10_000_u32).for_each(|key| assert_eq!(table.get(key.to_be_bytes()).expect("reads"), None));
     let leaves = table.stats().expect("reads");
-    assert!(leaves.pages_of_leaf_for_use.is_some() && leaves.pages_of_leaf_by_learned.is_some(), "{leaves:?}");
+    assert!(leaves.settings_for_use.is_some() && leaves.settings_by_learned.is_some(), "{leaves:?}");
     drop((table, db));
 
     // Who asks for it gets it.
@@ -208,7 +216,7 @@ fn too_little_learned_is_shown_and_changes_no_figure() {
     assert_eq!(learned.profile, DeviceProfile::default());
     assert!(learned.figures.iter().all(|figure| figure.seen_us.is_some() && !figure.is_enough()));
     let table = db.table("t", Structure::BTree).expect("a table");
-    assert_eq!(table.stats().expect("reads").pages_of_leaf_by_learned, None);
+    assert_eq!(table.stats().expect("reads").settings_by_learned, None);
 }
 
 #[test]

@@ -51,7 +51,7 @@ const MINUTE: u64 = 60_000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// Most levels of the tree.
-    pub(crate) height: u32,
+    pub(crate) height: u64,
     /// Power cuts and kills.
     pub(crate) crashes: usize,
     /// Snapshots taken.
@@ -426,10 +426,10 @@ impl World {
             self.compact()?;
         }
         let stats = self.open()?.1.stats().map_err(text)?;
-        self.seen.height = self.seen.height.max(stats.height);
+        self.seen.height = self.seen.height.max(stats.figure("levels").unwrap_or(0));
         if self.content.is_empty() && stats.waiting_operations == 0 {
             self.seen.emptied += 1;
-            if (stats.leaf_pages, stats.internal_pages) != (0, 0) {
+            if stats.stored_bytes > 0 || stats.shape.iter().any(|figure| figure.value > 0) {
                 return Err(format!("an empty tree has pages: {stats:?}"));
             }
         }

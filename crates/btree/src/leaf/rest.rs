@@ -18,9 +18,9 @@ use super::{Span, Visible, run_at, shifted};
 use crate::format::run::{RUN_HEADER, RunHeader};
 use crate::format::{Damage, Pointer};
 
-/// The keys of a leaf that damage may hide.
+/// The keys of a leaf that may be unread for damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hidden {
+pub(crate) enum Unread {
     /// The keys of a part.
     Part(usize),
     /// Any key.
@@ -32,7 +32,7 @@ impl<'a> Visible<'a> {
     /// a leaf. Each damage is reported to `damaged`.
     pub(crate) fn rest(
         pages: &'a [u8], pointer: &Pointer, table: TableId, spans: &'a mut Vec<Span>,
-        damaged: &mut dyn FnMut(Hidden, Damage),
+        damaged: &mut dyn FnMut(Unread, Damage),
     ) -> Self {
         spans.clear();
         let bytes = &pages[..pages.len().min(pointer.length as usize)];
@@ -63,8 +63,8 @@ impl<'a> Visible<'a> {
                 }
                 Err(damage) => damage,
             };
-            let hidden = if begins { Hidden::Part((at / PAGE) >> pointer.part_log) } else { Hidden::All };
-            damaged(hidden, damage);
+            let unread = if begins { Unread::Part((at / PAGE) >> pointer.part_log) } else { Unread::All };
+            damaged(unread, damage);
             let stated = RunHeader::decode(room).map_err(|damage| shifted(damage, at)).ok().flatten();
             previous = stated.map(|header| header.crc);
             at = stated.map_or(page_end, |header| at + usize::from(header.length));
@@ -76,7 +76,7 @@ impl<'a> Visible<'a> {
             let (end, crc) = (last.0, last.1.unwrap_or(0));
             let expected = format!("at {} with CRC {:08x}", pointer.length, pointer.chain);
             let found = format!("at {end} with {crc:08x}");
-            damaged(Hidden::All, Damage::new(end, "end of a leaf's last run", expected, found));
+            damaged(Unread::All, Damage::new(end, "end of a leaf's last run", expected, found));
         }
         Self { first: 0, bytes, spans }
     }

@@ -8,11 +8,11 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use btree::{BTree, Shared};
+use btree::{BTree, Shape, Shared};
 use doclog::DocPointer;
 pub use index::testing::steps::Store;
 pub use index::testing::{Change, Model, Updates, change_of, found, id_of, scan};
-use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stats, Stored, TableId, Visit};
+use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stored, TableId, Upkeep, Visit};
 use psync::sim::SimDisk;
 use psync::{Psync, Request};
 use rand::rngs::StdRng;
@@ -120,7 +120,7 @@ impl Home {
         self.psync.run_all(vec![Request::flush(self.pages.file(), 0)]).expect("a disk that works");
     }
 
-    /// Applies a batch as the layer above does: data, flush, log, publish.
+    /// Applies a batch as the layer above does: data, flush, log, install.
     pub fn apply(&mut self, updates: &Updates, snapshots: &[u64]) -> Result<Applied> {
         let horizon: Horizon = snapshots.iter().copied().map(Seq).collect();
         let applied = self.tree.apply(updates, &horizon, &|_| {})?;
@@ -128,7 +128,7 @@ impl Home {
         self.redos.push(applied.redo.clone());
         self.retain(updates);
         self.drop_documents(&applied);
-        self.tree.publish(&applied);
+        self.tree.install(&applied);
         Ok(applied)
     }
 
@@ -139,7 +139,7 @@ impl Home {
         self.flush();
         self.redos.push(applied.redo.clone());
         self.drop_documents(&applied);
-        self.tree.publish(&applied);
+        self.tree.install(&applied);
         applied
     }
 
@@ -179,8 +179,8 @@ impl Home {
         self.pages.release_all_retired();
     }
 
-    pub fn stats(&self) -> Stats {
-        self.tree.view().stats().expect("whole")
+    pub fn stats(&self) -> Shape {
+        self.tree.shape().expect("whole")
     }
 
     pub fn verify(&self) -> Seen {

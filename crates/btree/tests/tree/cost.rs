@@ -18,7 +18,7 @@ fn key(number: u64) -> Vec<u8> {
 
 /// Share of the leaves' pages that is filled with runs.
 fn fill(home: &Home) -> f64 {
-    let stats = home.tree.view().stats().expect("whole");
+    let stats = home.tree.shape().expect("whole");
     stats.run_bytes as f64 / (stats.leaf_pages * PAGE as u64) as f64
 }
 
@@ -55,7 +55,7 @@ fn many_keys_of_a_leaf_read_it_once() {
     let keys: Vec<_> = (0..100).rev().chain(50..60).map(key).collect();
     let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
     let expected: Vec<_> = keys.iter().map(|key| model.get(key, 9)).collect();
-    let height = u64::from(home.tree.view().stats().expect("whole").height);
+    let height = u64::from(home.tree.shape().expect("whole").height);
     let reads = home.pages.file().counters().snapshot().reads;
     assert_eq!(found(&*home.tree.view(), &keys, 9).expect("whole"), expected);
     assert_eq!(home.pages.file().counters().snapshot().reads - reads, height);
@@ -65,7 +65,7 @@ fn many_keys_of_a_leaf_read_it_once() {
 #[test]
 fn an_append_reads_and_writes_one_page_of_a_leaf() {
     let (mut home, _) = loaded(4, 0, 20_000);
-    let leaves = home.tree.view().stats().expect("whole").leaves;
+    let leaves = home.tree.shape().expect("whole").leaves;
     let before = home.shared.counters();
     let some = Updates::puts((0..20_000).step_by(400).map(|number| key(2 * number + 1)), 2, &[6; 30]);
     let redo = home.apply(&some, &[]).expect("a disk that works").redo;
@@ -75,7 +75,7 @@ fn an_append_reads_and_writes_one_page_of_a_leaf() {
     assert_eq!(after.leaf_reads, before.leaf_reads);
     assert_eq!(after.leaf_pages_written - before.leaf_pages_written, touched);
     assert_eq!(after.runs_appended - before.runs_appended, touched);
-    assert_eq!(home.tree.view().stats().expect("whole").leaves, leaves);
+    assert_eq!(home.tree.shape().expect("whole").leaves, leaves);
     assert!(redo.len() < 400, "a redo of {} bytes", redo.len());
 }
 
@@ -134,7 +134,7 @@ fn a_short_scan_reads_two_pages_and_a_long_one_each_once() {
     assert_eq!(all_of_it, model.range(&Bounds::all(), 9));
     let long = home.shared.counters();
     // What is in use of the leaves' pages.
-    let (stats, bytes_read) = (view.stats().expect("whole"), long.leaf_read_bytes - short.leaf_read_bytes);
+    let (stats, bytes_read) = (home.tree.shape().expect("whole"), long.leaf_read_bytes - short.leaf_read_bytes);
     assert!((stats.run_bytes..=stats.leaf_pages * 4096).contains(&bytes_read), "{bytes_read} bytes of {stats:?}");
     let kept = home.shared.cache().stats().bytes - bytes;
     let nodes = stats.internal_pages * 4096 * 2;
@@ -174,7 +174,7 @@ fn leaves_have_room_where_keys_come_from_all_over() {
 #[test]
 fn deleting_gives_back_leaves_before_all_are_gone() {
     let (mut home, mut model) = loaded(2, 8 << 20, 20_000);
-    let leaves = home.tree.view().stats().expect("whole").leaves;
+    let leaves = home.tree.shape().expect("whole").leaves;
     let mut random = StdRng::seed_from_u64(4);
     let mut live: Vec<u64> = (0..20_000).collect();
     live.shuffle(&mut random);
@@ -186,7 +186,7 @@ fn deleting_gives_back_leaves_before_all_are_gone() {
     }
     home.check(&model, 99);
     home.check_pages();
-    let left = home.tree.view().stats().expect("whole");
+    let left = home.tree.shape().expect("whole");
     assert!(left.leaves * 3 < leaves, "{} of {leaves} leaves for a tenth of the keys", left.leaves);
     assert!(home.shared.counters().leaves_merged > 0);
 }
@@ -246,7 +246,7 @@ fn the_cost_model_counts_what_the_tree_does() {
     // A write buffer that has as many for each leaf when a round takes them: 156 B an operation, 1.6 times what it
     // holds.
     let found = estimate(&DeviceProfile::default(), &workload, 2, 1 << 20, 156 * BATCH as u64 * 10 / 16);
-    let shape = home.tree.view().stats().expect("whole");
+    let shape = home.tree.shape().expect("whole");
     let shared = BATCH as f64 / touched as f64;
     let near = |what: &str, counted: f64, modelled: f64, by: f64| {
         assert!((counted / modelled - 1.0).abs() < by, "{what}: {counted} counted, {modelled} by the model");

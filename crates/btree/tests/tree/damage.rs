@@ -28,7 +28,7 @@ fn sample(cache_bytes: u64) -> (Home, Model) {
         home.apply(&updates, &[]).expect("a disk that works");
         model.apply(&updates);
     }
-    assert!(home.tree.view().stats().expect("whole").height >= 2);
+    assert!(home.tree.shape().expect("whole").height >= 2);
     home.flush();
     home.checkpoint();
     home.reopen();

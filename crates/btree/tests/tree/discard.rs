@@ -45,7 +45,7 @@ fn a_discarded_batch_leaves_nothing_behind() {
         let mut model = Model::default();
         for seq in 1..16 {
             let (view, root, used) = (home.tree.view(), home.tree.root(), used_pages(&home));
-            // Some are discarded before the next is published; the same seqs are used by others then.
+            // Some are discarded before the next is installed; the same seqs are used by others then.
             for _ in 0..random.random_range(0..3) {
                 let gone = random_batch(random, seq);
                 let applied = home.tree.apply(&gone, &Horizon::default(), &|_| {}).expect("a disk that works");
@@ -116,10 +116,10 @@ fn bytes_that_a_discarded_batch_appended_are_not_seen() {
 
 #[test]
 #[should_panic(expected = "was applied, once")]
-fn what_was_discarded_is_not_published() {
+fn what_was_discarded_is_not_installed() {
     let home = Home::new(1, 2, 0);
     let updates = Updates::puts([key(1)], 1, b"");
     let applied = home.tree.apply(&updates, &Horizon::default(), &|_| {}).expect("a disk that works");
     home.tree.discard(&applied);
-    home.tree.publish(&applied);
+    home.tree.install(&applied);
 }

@@ -1,6 +1,5 @@
 //! Documents are reported dropped by the batch that makes them dead, and leaves are not rewritten for anything less.
 
-use index::Index;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -48,7 +47,7 @@ fn a_value_that_is_overwritten_drops_its_document_at_once() {
         assert_eq!(dropped(&mut home, &one(1, 201, Change::Put(vec![1; 10])), &[]), [200]);
         assert_eq!(dropped(&mut home, &one(1, 202, Change::Document(202)), &[]), NONE);
         assert_eq!(dropped(&mut home, &one(1, 203, Change::Delete), &[]), [202]);
-        assert_eq!(home.tree.view().stats().expect("whole"), index::Stats::default());
+        assert_eq!(home.tree.shape().expect("whole"), btree::Shape::default());
         home.check_pages();
     }
 }
@@ -99,7 +98,7 @@ fn a_document_that_a_snapshot_sees_waits_for_the_next_update_of_its_key() {
 fn new_keys_among_documents_are_appended() {
     for (cache_bytes, documents) in [(0, true), (0, false), (8 << 20, true), (8 << 20, false)] {
         let (mut home, mut model) = loaded(4, cache_bytes, 20_000);
-        let leaves = home.tree.view().stats().expect("whole").leaves;
+        let leaves = home.tree.shape().expect("whole").leaves;
         for seq in 2..6 {
             let before = (home.shared.counters(), rewritten(&home));
             let change =
@@ -117,7 +116,7 @@ fn new_keys_among_documents_are_appended() {
             assert_eq!(after.leaf_reads - before.0.leaf_reads, reads);
             assert_eq!(after.tail_reads, before.0.tail_reads);
         }
-        assert_eq!(home.tree.view().stats().expect("whole").leaves, leaves);
+        assert_eq!(home.tree.shape().expect("whole").leaves, leaves);
         home.check(&model, u64::MAX);
     }
 }

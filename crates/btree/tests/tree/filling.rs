@@ -1,6 +1,5 @@
 //! How full leaves are where keys come in random order, and where packed ones are overwritten.
 
-use index::Index;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -26,7 +25,7 @@ fn fills(count: u64, batch: usize, leaf_pages: u32) -> Vec<u64> {
             let updates = Updates::puts(numbers.iter().copied().map(key), seq, &[5; VALUE]);
             home.apply(&updates, &[]).expect("a disk that works");
         }
-        let stats = home.tree.view().stats().expect("whole");
+        let stats = home.tree.shape().expect("whole");
         fills.push(100 * stats.run_bytes / (stats.leaf_pages * PAGE as u64));
     }
     home.check_pages();
@@ -56,7 +55,7 @@ fn packed_leaves_that_are_overwritten_are_cut_as_rows_and_not_each_into_halves()
             let updates = Updates::puts(numbers.iter().copied().map(key), seq, &[5; VALUE]);
             home.apply(&updates, &[]).expect("a disk that works");
         }
-        let packed = home.tree.view().stats().expect("whole").leaves;
+        let packed = home.tree.shape().expect("whole").leaves;
         let mut most = 0;
         for turn in 1..4 {
             numbers.shuffle(&mut StdRng::seed_from_u64(turn));
@@ -64,7 +63,7 @@ fn packed_leaves_that_are_overwritten_are_cut_as_rows_and_not_each_into_halves()
                 let updates = Updates::puts(numbers.iter().copied().map(key), 1_000_000 * turn + seq, &[6; VALUE]);
                 home.apply(&updates, &[]).expect("a disk that works");
             }
-            most = most.max(home.tree.view().stats().expect("whole").leaves);
+            most = most.max(home.tree.shape().expect("whole").leaves);
         }
         home.check_pages();
         assert_eq!(home.verify().keys, KEYS);

@@ -18,9 +18,9 @@ fn below_its_seq_there_is_nothing_and_above_it_goes_on() {
         load.push(key, Payload::Inline(b"loaded"), None, &ready).expect("space");
     }
     let applied = home.tree.take_loaded(load.finish(&ready).expect("space"), Seq(9));
-    assert!(home.tree.is_empty(), "not before it is published");
+    assert!(home.tree.is_empty(), "not before it is installed");
     home.flush();
-    home.tree.publish(&applied);
+    home.tree.install(&applied);
     assert!(home.tree.begin_load(Seq(10)).is_none());
     let first = keys[0].as_slice();
     for view in [home.tree.view(), {
@@ -35,7 +35,7 @@ fn below_its_seq_there_is_nothing_and_above_it_goes_on() {
         assert_eq!(found(&*view, &[first], 9).expect("reads"), [loaded]);
         assert_eq!(scan(&view, &all(), 9, Direction::Forward).expect("reads").len(), keys.len());
     }
-    let stats = home.tree.view().stats().expect("reads");
+    let stats = home.tree.shape().expect("reads");
     assert!(stats.height > 2 && stats.adjacent_leaves + 8 > stats.leaves, "{stats:?}");
 }
 

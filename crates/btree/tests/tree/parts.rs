@@ -284,6 +284,6 @@ fn what_was_dropped_and_comes_again_is_not_reported_again() {
     assert_eq!(documents_of(&mut home, &moved), [4]);
     assert_eq!(documents_of(&mut home, &moved), NONE);
     assert_eq!(home.verify().documents, [40]);
-    let entries = home.tree.view().stats().expect("whole").entries;
+    let entries = home.tree.shape().expect("whole").entries;
     assert!(entries <= 3, "{entries} entries");
 }

@@ -1,4 +1,4 @@
-//! Readers in other threads see one version each, whole, while batches are applied and published.
+//! Readers in other threads see one version each, whole, while batches are applied and installed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -79,7 +79,7 @@ fn scattered(cache_bytes: u64) -> (Home, Model) {
 fn a_scan_asks_ahead_for_as_much_as_it_went_through() {
     let (home, model) = scattered(8 << 20);
     let view = home.tree.view();
-    let stats = view.stats().expect("whole");
+    let stats = home.tree.shape().expect("whole");
     let count = model.range(&all(), u64::MAX).len();
     for direction in BOTH {
         home.shared.cache().clear();
@@ -111,7 +111,7 @@ fn a_short_scan_reads_the_pages_that_it_shows_and_one_more_at_most() {
     let mut random = StdRng::seed_from_u64(8);
     for (home, whole_leaves) in [(&packed, false), (&grown, true)] {
         let view = home.tree.view();
-        let stats = view.stats().expect("whole");
+        let stats = home.tree.shape().expect("whole");
         let per = |pages: u64| (stats.entries / pages).max(1);
         for _ in 0..300 {
             let (count, direction) = (random.random_range(1..=100_u64), BOTH[random.random_range(0..2)]);
@@ -164,7 +164,7 @@ fn leaves_that_lie_side_by_side_are_read_together() {
         let mut home = Home::new(1, 2, 8 << 20);
         let updates = Updates::puts((0..20_000).map(key), 1, &[5; 30]);
         home.apply(&updates, &[]).expect("a disk that works");
-        let leaves = home.tree.view().stats().expect("whole").leaves;
+        let leaves = home.tree.shape().expect("whole").leaves;
         let before = home.pages.file().counters().snapshot().reads;
         let mut cursor = home.tree.view().cursor(&all(), Seq::MAX.into(), direction).expect("whole");
         let (pairs, error) = walk(&mut *cursor);
@@ -256,7 +256,7 @@ fn on_backend(psync: Psync, directory: &Path, count: u64, read_ahead: u64) -> (B
         let updates = Updates::puts(numbers.map(key), seq + 1, &[7; 40]);
         let applied = tree.apply(&updates, &Horizon::default(), &|_| {}).expect("room");
         pages.psync().run_all(vec![Request::flush(pages.file(), 0)]).expect("flushed");
-        tree.publish(&applied);
+        tree.install(&applied);
     }
     (tree, shared)
 }
@@ -363,7 +363,7 @@ fn short_scans_of_large_leaves_are_answered_from_the_cache_the_next_time() {
             Updates::puts((0..20_000).filter(|number| tenths.contains(&(number % 10))).map(key), seq, &[5; 100]);
         home.apply(&updates, &[]).expect("a disk that works");
     }
-    assert!(home.tree.view().stats().expect("whole").leaf_pages > 32 * 8);
+    assert!(home.tree.shape().expect("whole").leaf_pages > 32 * 8);
     home.shared.cache().clear();
     let few = |from: u64| {
         let bounds = Bounds { lower: Bound::Included(key(from).to_vec()), upper: Bound::Unbounded };

@@ -23,7 +23,7 @@ fn loaded(count: u64) -> (Home, Model) {
     }
     let applied = home.tree.take_loaded(load.finish(&ready).expect("space"), Seq(1));
     home.flush();
-    home.tree.publish(&applied);
+    home.tree.install(&applied);
     model.apply(&Updates::puts((0..count).map(|number| key(2 * number)), 1, &[3; 100]));
     (home, model)
 }
@@ -43,7 +43,7 @@ fn reads(home: &Home, model: &Model, keys: &[Vec<u8>]) -> (u64, u64) {
 #[test]
 fn a_search_reads_one_page_of_a_leaf_that_was_loaded() {
     let (home, model) = loaded(20_000);
-    let stats = home.tree.view().stats().expect("reads");
+    let stats = home.tree.shape().expect("reads");
     assert!(stats.leaf_pages == 16 * stats.leaves && stats.leaves > 20, "{stats:?}");
     for number in (0..40_000).step_by(77) {
         assert_eq!(reads(&home, &model, &[key(number)]), (1, PAGE), "key {number}");
@@ -86,7 +86,7 @@ fn a_leaf_that_is_the_root_is_searched_in_all_its_parts() {
         let updates = Updates::puts((0..300).map(|number| key(3 * number + round)), 1 + round, &[9; 20]);
         home.apply(&updates, &[]).expect("space");
         model.apply(&updates);
-        assert_eq!(home.tree.view().stats().expect("reads").height, 1);
+        assert_eq!(home.tree.shape().expect("reads").height, 1);
         let all: Vec<_> = (0..1_000).map(key).collect();
         reads(&home, &model, &all);
         all.iter().step_by(7).for_each(|key| {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use index::{Bounds, Direction, Index, Stats};
+use btree::Shape;
+use index::{Bounds, Direction, Index};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -22,7 +23,7 @@ fn puts(numbers: impl IntoIterator<Item = u64>, seq: u64) -> Updates {
 const KEYS: u64 = 4000;
 
 /// A tree of four levels at least, whose internal nodes are far more than the cache holds.
-fn grown(cache_bytes: u64) -> (Home, Model, Stats) {
+fn grown(cache_bytes: u64) -> (Home, Model, Shape) {
     let mut home = Home::new(1, 1, cache_bytes);
     let mut model = Model::default();
     for (batch, from) in (0..KEYS).step_by(1000).enumerate() {
@@ -31,7 +32,7 @@ fn grown(cache_bytes: u64) -> (Home, Model, Stats) {
         model.apply(&updates);
     }
     home.shared.cache().clear();
-    let stats = home.tree.view().stats().expect("whole");
+    let stats = home.tree.shape().expect("whole");
     assert!(stats.height >= 4 && stats.internal_pages * 4096 > 10 * cache_bytes, "{stats:?}");
     home.shared.cache().clear();
     (home, model, stats)
@@ -116,6 +117,6 @@ fn scans_and_mass_deletes_are_right() {
             home.check(&model, u64::MAX);
         }
         home.check_pages();
-        assert_eq!(home.tree.view().stats().expect("whole"), Stats::default());
+        assert_eq!(home.tree.shape().expect("whole"), Shape::default());
     }
 }

@@ -1,6 +1,7 @@
 //! Leaves and nodes that lose most of what is in them: their space comes back, at once and all of it.
 
-use index::{Index, Stats};
+use btree::Shape;
+use index::Index;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -46,7 +47,7 @@ fn check_space(home: &Home, model: &Model, what: &str) {
     assert!(bytes <= bound, "{what}: {bytes} bytes of leaves for {live}: {stats:?}");
     assert!(stats.internal_pages <= 1 + stats.leaves / 5, "{what}: {stats:?}");
     if live == 0 {
-        assert_eq!(stats, Stats::default(), "{what}");
+        assert_eq!(stats, Shape::default(), "{what}");
     }
 }
 

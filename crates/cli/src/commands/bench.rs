@@ -367,7 +367,7 @@ fn rows(report: &Report) -> Vec<Vec<String>> {
         rows.push(plain("records read back, and right", count(report.read_back - report.not_found)));
     }
     rows.extend(report.ycsb.iter().flat_map(ycsb::rows));
-    rows.push(plain("pages of a leaf", report.leaf_pages.to_string()));
+    rows.extend(report.leaf_pages.map(|pages| plain("pages of a leaf", pages.to_string())));
     rows.push(plain("data on disk", bytes(report.database_bytes)));
     rows.push(plain("resident memory, peak", optional(report.peak_resident_bytes)));
     rows.extend(device_rows(report));

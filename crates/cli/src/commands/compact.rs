@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use braid::{CompactOptions, CompactionTimes, Database, TableStats};
+use braid::{CompactOptions, CompactionTimes, Database, Figure, TableStats};
 use clap::Args;
 use serde::Serialize;
 
 use super::device::parse_share;
+use super::stats;
 use crate::exit::{Error, Exit, Result};
 use crate::interrupt;
 use crate::open::{DatabaseArgs, Mode};
@@ -119,12 +120,12 @@ struct Table {
 
 #[derive(Serialize)]
 struct Shape {
-    leaves: u64,
+    /// Bytes that the entries take.
     bytes: u64,
-    /// Share of these bytes that runs fill.
+    /// Share of these bytes that entries fill.
     filled: f64,
-    /// Share of leaves that begin where the one before them ends.
-    adjacent: f64,
+    /// What the structure says of its shape.
+    figures: Vec<Figure>,
     /// Bytes of document segments, and of what lives in them.
     document_bytes: u64,
     document_live_bytes: u64,
@@ -171,35 +172,28 @@ impl Compact {
     fn shapes(&self, database: &Database) -> Result<Vec<(String, Shape)>> {
         let stats = database.stats()?;
         let wanted = |table: &&TableStats| self.table.as_ref().is_none_or(|name| *name == table.name);
-        let shape = |table: &TableStats| (table.name.clone(), Shape::of(table, stats.space.page_bytes));
+        let shape = |table: &TableStats| (table.name.clone(), Shape::of(table));
         Ok(stats.tables.iter().filter(wanted).map(shape).collect())
     }
 }
 
 impl Shape {
-    fn of(table: &TableStats, page_bytes: u64) -> Self {
-        let bytes = table.leaf_pages * page_bytes;
+    fn of(table: &TableStats) -> Self {
         Self {
-            leaves: table.leaves,
-            bytes,
-            filled: table.run_bytes as f64 / bytes.max(1) as f64,
-            adjacent: table.adjacent_leaves as f64 / table.leaves.max(1) as f64,
+            bytes: table.stored_bytes,
+            filled: table.entry_bytes as f64 / table.stored_bytes.max(1) as f64,
+            figures: table.shape.clone(),
             document_bytes: table.document_bytes,
             document_live_bytes: table.document_live_bytes,
         }
     }
 
     fn describe(&self) -> String {
-        let leaves = format!(
-            "{} in {} leaves, {} filled, {} of them right behind the one before",
-            bytes(self.bytes),
-            count(self.leaves),
-            percent(self.filled),
-            percent(self.adjacent)
-        );
+        let figures = self.figures.iter().map(|figure| format!(", {} {}", stats::value(figure), figure.name));
+        let shape = format!("{}, {} filled{}", bytes(self.bytes), percent(self.filled), figures.collect::<String>());
         match self.document_bytes {
-            0 => leaves,
-            all => format!("{leaves}; {} of documents, {} of them live", bytes(all), bytes(self.document_live_bytes)),
+            0 => shape,
+            all => format!("{shape}; {} of documents, {} of them live", bytes(all), bytes(self.document_live_bytes)),
         }
     }
 }

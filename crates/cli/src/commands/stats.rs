@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use braid::{ProfileSource, Stats as Counted, TableStats};
+use braid::{Figure, ProfileSource, Stats as Counted, TableStats, Unit};
 use clap::Args;
 
 use super::device::learned::figures;
@@ -58,7 +58,7 @@ fn sections(stats: &Counted) -> Vec<(String, Vec<String>)> {
     ];
     sections.extend(stats.tables.iter().map(|table| {
         let title = format!("table {} ({})", crate::bytes::escape(table.name.as_bytes()), table.structure);
-        (title, list(&one_table(table, stats.space.page_bytes)))
+        (title, list(&one_table(table)))
     }));
     sections
 }
@@ -186,43 +186,43 @@ fn streams(stats: &Counted) -> Vec<Vec<String>> {
     std::iter::once(title).chain(stats.streams.iter().map(stream)).collect()
 }
 
-fn new_leaf(table: &TableStats, page: u64) -> String {
-    let size = |pages: u32| bytes(u64::from(pages) * page);
-    let mut text = size(table.pages_of_new_leaf);
-    if let (Some(share), Some(pages)) = (table.insert_share, table.pages_of_leaf_for_use) {
-        text += &format!("; {} would fit {} puts", size(pages), percent(share));
+/// The value of a figure, with its unit.
+pub(super) fn value(figure: &Figure) -> String {
+    match figure.unit {
+        Unit::Bytes => bytes(figure.value),
+        Unit::Count => count(figure.value),
     }
-    if let Some(pages) = table.pages_of_leaf_by_learned {
-        text += &format!(", {} by what was learned of the device", size(pages));
+}
+
+/// A setting, and what it would be by the use of its table.
+fn setting(table: &TableStats, figure: &Figure) -> String {
+    let of =
+        |figures: &Option<Vec<Figure>>| figures.iter().flatten().find(|other| other.name == figure.name).map(value);
+    let mut text = value(figure);
+    if let (Some(share), Some(fit)) = (table.insert_share, of(&table.settings_for_use)) {
+        text += &format!("; {fit} would fit {} puts", percent(share));
+    }
+    if let Some(fit) = of(&table.settings_by_learned) {
+        text += &format!(", {fit} by what was learned of the device");
     }
     text
 }
 
-fn one_table(table: &TableStats, page: u64) -> Rows {
-    let fill = if table.leaf_pages == 0 { 0.0 } else { table.run_bytes as f64 / (table.leaf_pages * page) as f64 };
+fn one_table(table: &TableStats) -> Rows {
+    let filled = percent(table.entry_bytes as f64 / table.stored_bytes.max(1) as f64);
     let mut rows = vec![
         row("entries, older versions included", count(table.entries)),
-        row("levels", count(u64::from(table.height))),
-        row("internal nodes", bytes(table.internal_pages * page)),
-        row(
-            "leaves",
-            format!(
-                "{} in {}, {} filled, {} right behind the one before",
-                count(table.leaves),
-                bytes(table.leaf_pages * page),
-                percent(fill),
-                percent(table.adjacent_leaves as f64 / table.leaves.max(1) as f64)
-            ),
-        ),
-        row("a new leaf", new_leaf(table, page)),
-        row(
-            "waiting to be applied",
-            format!("{} operations, {}", count(table.waiting_operations), bytes(table.waiting_bytes)),
-        ),
+        row("their bytes", format!("{}, {filled} filled", bytes(table.stored_bytes))),
     ];
-    if table.node_segments > 0 {
-        let (live, all) = (bytes(table.node_live_bytes), bytes(table.node_bytes));
-        rows.push(row("nodes (appended)", format!("{live} live of {all} in {} segments", count(table.node_segments))));
+    rows.extend(table.shape.iter().map(|figure| row(figure.name, value(figure))));
+    rows.extend(table.settings.iter().map(|figure| row(format!("a {}", figure.name), setting(table, figure))));
+    rows.push(row(
+        "waiting to be applied",
+        format!("{} operations, {}", count(table.waiting_operations), bytes(table.waiting_bytes)),
+    ));
+    if table.own_files > 0 {
+        let (live, all) = (bytes(table.own_live_bytes), bytes(table.own_bytes));
+        rows.push(row("files of its own", format!("{live} live of {all} in {} files", count(table.own_files))));
     }
     if table.compression != "none" {
         rows.push(row("compression of large values", &table.compression));

@@ -33,16 +33,14 @@ impl Tables {
         } else if stats.tables.is_empty() {
             output.line("no tables")?;
         } else {
-            let title =
-                ["table", "structure", "entries", "waiting", "leaf pages", "documents"].map(String::from).to_vec();
-            let page = stats.space.page_bytes;
+            let title = ["table", "structure", "entries", "waiting", "stored", "documents"].map(String::from).to_vec();
             let row = |table: &braid::TableStats| {
                 vec![
                     crate::bytes::escape(table.name.as_bytes()),
                     table.structure.clone(),
                     count(table.entries),
                     count(table.waiting_operations),
-                    bytes(table.leaf_pages * page),
+                    bytes(table.stored_bytes),
                     bytes(table.document_live_bytes),
                 ]
             };

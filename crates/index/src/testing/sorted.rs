@@ -17,9 +17,9 @@ use space::Extent;
 
 use crate::merge::{Rules, merge};
 use crate::{
-    Again, Applied, Batch, Bounds, Compacted, Cursor, Damage, Direction, Error, Expiry, Facts, Found, Home, Horizon,
-    Index, Kind, LeafKeys, Load, Loaded, Moment, Operation, PairAt, PairRef, Pairs, Part, Payload, Ready, Rescue,
-    Result, Seen, Seq, Show, ShowVersions, Stats, Stored, TableId, Time, Update, Versions, View, Visit,
+    Again, Applied, Batch, Bounds, Compacted, Cursor, Damage, Direction, Error, Expiry, Facts, Figure, Found, Home,
+    Horizon, Index, Kind, LeafKeys, Load, Loaded, Moment, Operation, PairAt, PairRef, Pairs, Part, Payload, Ready,
+    Rescue, Result, Seen, Seq, Show, ShowVersions, Stats, Stored, TableId, Time, Update, Upkeep, Versions, View, Visit,
 };
 
 /// The facts of the kind.
@@ -28,9 +28,10 @@ pub const FACTS: Facts = Facts {
     code: 255,
     key_bytes_max: 1024,
     inline_bytes_max: 2048,
-    has_leaf_sizes: false,
     only_appends: false,
     has_history: false,
+    choose: |_| Vec::new(),
+    settings: |_| Some(Vec::new()),
     start: |_: &Home<'_>| Some(Arc::new(Arrays)),
     root_of_redo: |_, table| Err(damage("redo", table, "all keys", "those of a batch")),
 };
@@ -38,7 +39,7 @@ pub const FACTS: Facts = Facts {
 struct Arrays;
 
 impl Kind for Arrays {
-    fn create(&self, table: TableId, _leaf_pages: u32, _documents: &Arc<DocLog>) -> Result<Box<dyn Index>> {
+    fn create(&self, table: TableId, _settings: &[u8], _documents: &Arc<DocLog>) -> Result<Box<dyn Index>> {
         Ok(Box::new(Sorted::new(table, Array::default())))
     }
 
@@ -172,8 +173,8 @@ impl Index for Sorted {
         Ok(self.pend(&changes, base.floor, dropped))
     }
 
-    fn publish(&self, applied: &Applied) {
-        self.versions.publish(applied, |_, _, ()| ());
+    fn install(&self, applied: &Applied) {
+        self.versions.install(applied, |_, _, ()| ());
     }
 
     fn discard(&self, applied: &Applied) {
@@ -201,22 +202,28 @@ impl Index for Sorted {
         self.current().keys.values().any(|versions| versions.iter().any(expires))
     }
 
-    fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
-        let (array, before) = (self.current(), *self.rewritten_at.lock());
-        let is_due = |version: &Version| {
-            let expiry = version.put.as_ref().and_then(|(_, expiry)| *expiry);
-            expiry.is_some_and(|expiry| expiry.is_over(now) && !expiry.is_over(before))
-        };
-        let is_any_due = array.keys.values().any(|versions| versions.iter().any(is_due));
-        let all = LeafKeys { low: Vec::new(), high: None };
-        Ok(if is_any_due && most > 0 { vec![all] } else { Vec::new() })
+    fn begin_load(&self, seq: Seq) -> Option<Box<dyn Load>> {
+        self.is_empty().then(|| Box::new(Entries { seq, changes: Vec::new() }) as Box<dyn Load>)
     }
 
-    fn leaf_pages(&self) -> u32 {
-        1
+    fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
+        self.pend(&loaded.into_content(), floor, Vec::new())
     }
 
-    fn compact(&self, part: Part<'_>, _leaf_pages: u32, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
+    fn salvage(&self, rescue: &mut dyn Rescue) {
+        let (array, at) = (self.current(), Moment::from(Seq::MAX));
+        for (key, versions) in &array.keys {
+            if let Some(pair) = array.pair(key, versions, at)
+                && rescue.pairs(&[pair]).is_break()
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Upkeep for Sorted {
+    fn compact(&self, part: Part<'_>, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
         let base = self.current();
         let (rules, mut dropped) = (Rules { horizon, through }, Vec::new());
         let (mut changes, mut bytes, mut next) = (Changes::new(), 0, None);
@@ -239,23 +246,15 @@ impl Index for Sorted {
         Ok(Some(Compacted { applied, next, leaves: 1, bytes: bytes as u64 }))
     }
 
-    fn begin_load(&self, seq: Seq) -> Option<Box<dyn Load>> {
-        self.is_empty().then(|| Box::new(Entries { seq, changes: Vec::new() }) as Box<dyn Load>)
-    }
-
-    fn take_loaded(&self, loaded: Loaded, floor: Seq) -> Applied {
-        self.pend(&loaded.into_content(), floor, Vec::new())
-    }
-
-    fn salvage(&self, rescue: &mut dyn Rescue) {
-        let (array, at) = (self.current(), Moment::from(Seq::MAX));
-        for (key, versions) in &array.keys {
-            if let Some(pair) = array.pair(key, versions, at)
-                && rescue.pairs(&[pair]).is_break()
-            {
-                return;
-            }
-        }
+    fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>> {
+        let (array, before) = (self.current(), *self.rewritten_at.lock());
+        let is_due = |version: &Version| {
+            let expiry = version.put.as_ref().and_then(|(_, expiry)| *expiry);
+            expiry.is_some_and(|expiry| expiry.is_over(now) && !expiry.is_over(before))
+        };
+        let is_any_due = array.keys.values().any(|versions| versions.iter().any(is_due));
+        let all = LeafKeys { low: Vec::new(), high: None };
+        Ok(if is_any_due && most > 0 { vec![all] } else { Vec::new() })
     }
 
     fn extents(&self, _visit: &mut dyn FnMut(Extent)) -> Result<()> {
@@ -347,7 +346,8 @@ impl View for Array {
 
     fn stats(&self) -> Result<Stats> {
         let entries = self.keys.values().map(|versions| versions.len() as u64).sum();
-        Ok(Stats { entries, ..Stats::default() })
+        let levels = u64::from(entries > 0);
+        Ok(Stats { entries, figures: vec![Figure::count("levels", levels)], ..Stats::default() })
     }
 }
 

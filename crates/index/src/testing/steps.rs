@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use proptest::sample::Index as Pick;
 
 use super::{Change, Model, Updates, check_documents, found_as, scan_as};
-use crate::{Bounds, Direction, Index, Seq, Stats, Stored, View};
+use crate::{Bounds, Direction, Index, Seq, Stored, View};
 
 /// A structure, with everything that is needed to open it again.
 pub trait Store {
     /// The structure.
     fn index(&self) -> &dyn Index;
-    /// Applies a batch as the layer above does: data, flush, log, publish.
+    /// Applies a batch as the layer above does: data, flush, log, install.
     fn apply(&mut self, updates: &Updates, snapshots: &[u64]);
     /// Keeps the state from which the structure can be opened.
     fn checkpoint(&mut self);
@@ -159,7 +159,7 @@ struct Run<S> {
     /// Least bytes of a value.
     value_bytes_min: usize,
     /// Most levels of the structure so far.
-    height: u32,
+    height: u64,
 }
 
 impl<S: Store> Run<S> {
@@ -179,32 +179,8 @@ impl<S: Store> Run<S> {
 
     fn step(&mut self, step: &Step) {
         match step {
-            Step::Apply(changes) => {
-                let updates = changes.iter().map(|(key, kind)| {
-                    self.seq += 1;
-                    let change = match kind {
-                        Kind::Put(length) => {
-                            Change::Put(vec![self.seq.to_le_bytes()[0]; (*length).max(self.value_bytes_min)])
-                        }
-                        Kind::Document => {
-                            self.document += 1;
-                            Change::Document(self.document)
-                        }
-                        Kind::Delete => Change::Delete,
-                    };
-                    (key.get(&self.keys).clone(), self.seq, change)
-                });
-                let updates = Updates::new(updates.collect());
-                self.apply(updates);
-            }
-            Step::Fill { from, count, delete } => {
-                self.seq += 1;
-                let from = from % self.keys.len();
-                let keys = self.keys[from..].iter().take(*count).cloned();
-                let change = if *delete { Change::Delete } else { Change::Put(vec![7; self.value_bytes_min.max(40)]) };
-                let updates = Updates::new(keys.map(|key| (key, self.seq, change.clone())).collect());
-                self.apply(updates);
-            }
+            Step::Apply(changes) => self.change(changes),
+            Step::Fill { from, count, delete } => self.fill(*from, *count, *delete),
             Step::Snapshot => self.snapshots.push(self.seq),
             Step::ReleaseSnapshot(pick) if !self.snapshots.is_empty() => {
                 self.snapshots.remove(pick.index(self.snapshots.len()));
@@ -216,29 +192,8 @@ impl<S: Store> Run<S> {
             Step::ReleaseView(pick) if !self.held.is_empty() => {
                 self.held.remove(pick.index(self.held.len()));
             }
-            Step::Again => {
-                // Versions that were dropped must not come back: only existing versions are written again.
-                let last = self.last.iter().filter(|(key, seq, change)| {
-                    let newest = self.model.get(key, u64::MAX);
-                    newest.as_ref() == Some(&(*seq, change.clone()))
-                });
-                let updates = Updates::new(last.cloned().collect());
-                self.apply(updates);
-            }
-            Step::Relocate(picks) => {
-                let all = self.model.range(&Bounds::all(), u64::MAX);
-                let stored: Vec<_> =
-                    all.into_iter().filter(|(_, _, change)| matches!(change, Change::Document(_))).collect();
-                if !stored.is_empty() {
-                    let moved = picks.iter().map(|pick| {
-                        let (key, seq, _) = pick.get(&stored).clone();
-                        self.document += 1;
-                        (key, seq, Change::Document(self.document))
-                    });
-                    let updates = Updates::new(moved.collect());
-                    self.apply(updates);
-                }
-            }
+            Step::Again => self.apply_again(),
+            Step::Relocate(picks) => self.relocate(picks),
             Step::Checkpoint => self.home.checkpoint(),
             Step::Reopen => {
                 self.held.clear();
@@ -246,14 +201,7 @@ impl<S: Store> Run<S> {
                 self.home.check_space();
             }
             Step::ClearCache => self.home.clear_cache(),
-            Step::Get(picks) => {
-                let keys: Vec<_> = picks.iter().map(|pick| pick.get(&self.keys).as_slice()).collect();
-                self.each(|view, model, at| {
-                    let expected: Vec<_> = keys.iter().map(|key| model.get(key, at)).collect();
-                    assert_eq!(self.found(&**view, &keys, at), expected);
-                    assert_eq!(self.found(&**view, &keys[..1], at), expected[..1]);
-                });
-            }
+            Step::Get(picks) => self.get(picks),
             Step::Scan { from, to, inclusive, forward, open } => {
                 let bound = |pick: &Pick, inclusive, open| match (open, inclusive) {
                     (true, _) => Bound::Unbounded,
@@ -261,14 +209,80 @@ impl<S: Store> Run<S> {
                     _ => Bound::Excluded(pick.get(&self.keys).clone()),
                 };
                 let bounds = Bounds { lower: bound(from, inclusive.0, open.0), upper: bound(to, inclusive.1, open.1) };
-                let direction = if *forward { Direction::Forward } else { Direction::Backward };
-                self.each(|view, model, at| {
-                    let pairs = scan_as(view, &bounds, at, direction, &|value| self.home.change_of(value));
-                    assert_eq!(pairs.expect("whole"), model.range(&bounds, at));
-                });
+                self.scan(&bounds, if *forward { Direction::Forward } else { Direction::Backward });
             }
             Step::ReleaseSnapshot(_) | Step::ReleaseView(_) => {}
         }
+    }
+
+    /// Each change with a seq of its own.
+    fn change(&mut self, changes: &[(Pick, Kind)]) {
+        let updates = changes.iter().map(|(key, kind)| {
+            self.seq += 1;
+            let change = match kind {
+                Kind::Put(length) => Change::Put(vec![self.seq.to_le_bytes()[0]; (*length).max(self.value_bytes_min)]),
+                Kind::Document => {
+                    self.document += 1;
+                    Change::Document(self.document)
+                }
+                Kind::Delete => Change::Delete,
+            };
+            (key.get(&self.keys).clone(), self.seq, change)
+        });
+        let updates = Updates::new(updates.collect());
+        self.apply(updates);
+    }
+
+    /// Puts or deletes neighbours, with one seq.
+    fn fill(&mut self, from: usize, count: usize, delete: bool) {
+        self.seq += 1;
+        let from = from % self.keys.len();
+        let keys = self.keys[from..].iter().take(count).cloned();
+        let change = if delete { Change::Delete } else { Change::Put(vec![7; self.value_bytes_min.max(40)]) };
+        let updates = Updates::new(keys.map(|key| (key, self.seq, change.clone())).collect());
+        self.apply(updates);
+    }
+
+    /// Applies those of the last batch that are still there: versions that were dropped must not come back.
+    fn apply_again(&mut self) {
+        let last = self.last.iter().filter(|(key, seq, change)| {
+            let newest = self.model.get(key, u64::MAX);
+            newest.as_ref() == Some(&(*seq, change.clone()))
+        });
+        let updates = Updates::new(last.cloned().collect());
+        self.apply(updates);
+    }
+
+    /// Gives some versions another document.
+    fn relocate(&mut self, picks: &[Pick]) {
+        let all = self.model.range(&Bounds::all(), u64::MAX);
+        let stored: Vec<_> = all.into_iter().filter(|(_, _, change)| matches!(change, Change::Document(_))).collect();
+        if stored.is_empty() {
+            return;
+        }
+        let moved = picks.iter().map(|pick| {
+            let (key, seq, _) = pick.get(&stored).clone();
+            self.document += 1;
+            (key, seq, Change::Document(self.document))
+        });
+        let updates = Updates::new(moved.collect());
+        self.apply(updates);
+    }
+
+    fn get(&self, picks: &[Pick]) {
+        let keys: Vec<_> = picks.iter().map(|pick| pick.get(&self.keys).as_slice()).collect();
+        self.each(|view, model, at| {
+            let expected: Vec<_> = keys.iter().map(|key| model.get(key, at)).collect();
+            assert_eq!(self.found(&**view, &keys, at), expected);
+            assert_eq!(self.found(&**view, &keys[..1], at), expected[..1]);
+        });
+    }
+
+    fn scan(&self, bounds: &Bounds, direction: Direction) {
+        self.each(|view, model, at| {
+            let pairs = scan_as(view, bounds, at, direction, &|value| self.home.change_of(value));
+            assert_eq!(pairs.expect("whole"), model.range(bounds, at));
+        });
     }
 
     /// Calls for the newest version and for held versions, at every seq that can be asked.
@@ -282,7 +296,7 @@ impl<S: Store> Run<S> {
 
 /// Takes steps, checks after each, and deletes everything in the end. Values have at least `value_bytes_min` bytes.
 /// Returns the most levels of the structure.
-pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: &[Step]) -> u32 {
+pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: &[Step]) -> u64 {
     let mut run = Run {
         home,
         model: Model::default(),
@@ -299,7 +313,8 @@ pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: 
         run.step(step);
         run.home.check(&run.model, run.seq);
         check_documents(&*run.home.index().view()).expect("whole");
-        run.height = run.height.max(run.home.index().view().stats().expect("whole").height);
+        let stats = run.home.index().view().stats().expect("whole");
+        run.height = run.height.max(stats.figure("levels").expect("a structure has levels"));
     }
     run.held.clear();
     run.home.check_space();
@@ -311,7 +326,8 @@ pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: 
         let gone = run.keys.iter().map(|key| (key.clone(), run.seq, Change::Delete)).collect();
         run.apply(Updates::new(gone));
         run.home.check_space();
-        if run.home.index().view().stats().expect("whole") == Stats::default() {
+        let stats = run.home.index().view().stats().expect("whole");
+        if (stats.entries, stats.stored_bytes) == (0, 0) && stats.figures.iter().all(|figure| figure.value == 0) {
             break;
         }
         assert!(round < 100, "an empty tree has nothing");

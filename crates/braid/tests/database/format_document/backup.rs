@@ -36,7 +36,7 @@ impl Reader<'_> {
         for (block, id, name) in [(0, 1, "one"), (5, 2, "two")] {
             let payload = &full.blocks[block].1;
             let table = self.decode("create table", payload)?;
-            table.expect(&[("id", id), ("structure", 1), ("leaf pages", LEAF_PAGES.into())])?;
+            table.expect(&[("id", id), ("structure", 1), ("structure settings", LEAF_PAGES.into())])?;
             self.settings(&table, if name == "two" { 3 } else { 1 })?;
             ensure!(table.bytes("name")? == name.as_bytes() && table.length == payload.len(), "not table {name}");
         }

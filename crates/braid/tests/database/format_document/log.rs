@@ -37,7 +37,7 @@ impl Reader<'_> {
         ];
         ensure!(kinds == expected, "the records are {kinds:?}");
         let create = self.payload("create table", &records[0])?;
-        create.expect(&[("id", 4), ("structure", 1), ("leaf pages", LEAF_PAGES.into())])?;
+        create.expect(&[("id", 4), ("structure", 1), ("structure settings", LEAF_PAGES.into())])?;
         self.settings(&create, 2)?;
         ensure!(create.bytes("name")? == b"late", "a table {:?}", create.bytes("name")?);
         self.payload("load", &records[6])?.expect(&[("table", 5)])?;

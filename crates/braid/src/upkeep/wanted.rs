@@ -1,24 +1,17 @@
-//! Garbage of structures in files of their own: where there is too much, the worker has the files swept.
+//! Content that structures want rewritten ([`index::Upkeep::wants`]): where there is such content, the worker has it
+//! swept ([`crate::upkeep::sweep`]).
 //!
-//! A structure that only appends leaves a little alive in each of its segments, and a segment goes only as a whole.
+//! 1. While others write, a structure wants little: an append-only one has its segments swept in which too little is
+//!    alive, once half as many bytes are dead as are alive.
+//! 2. Where nobody writes ([`crate::upkeep::rest`]), it may want more.
+//! 3. Entirely dead files go with a checkpoint, which comes when there are many ([`crate::upkeep::clean`]).
 //!
-//! 1. A sweep begins when more than half as many bytes are dead as are alive, counted over segments in use
-//!    ([`WORKING`]).
-//! 2. It takes the segments with the fewest live bytes, and writes these bytes anew, stretch by stretch
-//!    ([`crate::upkeep::sweep`]).
-//! 3. It goes on until the dead bytes of the other segments are no more than a part of the live bytes ([`AT_REST`]).
-//! 4. Entirely dead segments go with a checkpoint, which comes when there are many ([`crate::upkeep::clean`]).
-//!
-//! So a table seldom takes much more than one and a half times its live bytes, and the bytes that the sweep has
-//! written.
-//!
-//! Where nobody writes ([`crate::upkeep::rest`]), the lower limit holds in any case ([`sweep_at_rest`]), because
-//! applying all waiting operations makes nearly every leaf anew and leaves some of the old leaves in all segments.
-//!
-//! On a full disk a sweep would take space for all live bytes of its segments before any is released. There a few
-//! segments are emptied at a time, in the room that is reserved for that ([`crate::upkeep::full_disk`]).
+//! On a full disk a sweep would take space for all that lives in the chosen files before any is released. There a few
+//! files are emptied at a time, in the room that is reserved for that ([`crate::upkeep::full_disk`]).
 
 use std::sync::Arc;
+
+use index::{Chosen, When};
 
 use crate::{
     engine::{Engine, upkeep::Upkeep},
@@ -27,43 +20,22 @@ use crate::{
     upkeep::sweep,
 };
 
-/// How much garbage a table may have: this part of the live bytes, or so many bytes, because less is not worth a
-/// sweep.
-#[derive(Clone, Copy)]
-struct Limit {
-    part: u64,
-    least_bytes: u64,
-}
-
-/// While others write: half as much as is alive, or two segments full.
-const WORKING: Limit = Limit { part: 2, least_bytes: 32 << 20 };
-/// When nobody writes, and the goal of a sweep.
-const AT_REST: Limit = Limit { part: 4, least_bytes: 4 << 20 };
-
-impl Limit {
-    /// Bytes of garbage above the limit.
-    fn excess(self, table: &TableCore) -> u64 {
-        let most = self.least_bytes.max(table.tree.room().live_bytes / self.part);
-        table.tree.garbage_bytes().saturating_sub(most)
-    }
-}
-
-/// Requests sweeps of tables with too much garbage, unless other sweeps wait or the disk is full.
+/// Requests sweeps of what structures want rewritten, unless other sweeps wait or the disk is full.
 pub(crate) fn look(engine: &Engine) {
     if !engine.sweeps.are_waiting() && engine.pressure.full_disk().is_none() {
-        sweep_above(engine, WORKING);
+        ask(engine, When::Busy);
     }
 }
 
-/// Whether there is more garbage than a database at rest should have, in files that are worth sweeping.
+/// Whether a structure wants something rewritten before the database is at rest.
 pub(crate) fn is_left(engine: &Engine) -> bool {
-    above(engine, AT_REST).any(|table| !table.tree.sparse(1).is_empty())
+    wanting(engine, When::Idle).next().is_some()
 }
 
-/// Sweeps the garbage above the limit at rest, until there is a commit or the database is being closed, so nobody
-/// waits for this. On a full disk the garbage stays.
+/// Sweeps what structures want rewritten where nobody writes, until there is a commit or the database is being closed,
+/// so nobody waits for this. On a full disk it stays as it is.
 pub(crate) fn sweep_at_rest(engine: &Engine, held: &mut Upkeep) -> Result<()> {
-    sweep_above(engine, AT_REST);
+    ask(engine, When::Idle);
     let last = engine.wal.last_seq();
     while engine.sweeps.are_waiting() && engine.wal.last_seq() == last && !engine.is_closed() {
         match sweep::turn(engine, held) {
@@ -71,32 +43,31 @@ pub(crate) fn sweep_at_rest(engine: &Engine, held: &mut Upkeep) -> Result<()> {
             outcome => outcome.map(drop)?,
         }
     }
-    engine.catalog.live().iter().for_each(|table| engine.sweeps.forget_files(table));
+    engine.catalog.live().iter().for_each(|table| engine.sweeps.forget_chosen(table));
     Ok(())
 }
 
-fn sweep_above(engine: &Engine, limit: Limit) {
-    for table in above(engine, limit) {
-        engine.sweep_files(&table, table.tree.sparse(AT_REST.excess(&table)));
-    }
+fn ask(engine: &Engine, when: When) {
+    wanting(engine, when).for_each(|(table, chosen)| engine.sweep_chosen(&table, chosen));
 }
 
-/// Tables with more garbage than the limit. A table that is being compacted will have none.
-fn above(engine: &Engine, limit: Limit) -> impl Iterator<Item = Arc<TableCore>> {
-    let is_swept = |table: &TableCore| !engine.sweeps.is_compacted(table) && !table.is_damaged();
-    engine.catalog.live().into_iter().filter(move |table| is_swept(table) && limit.excess(table) > 0)
+/// Tables whose structures want something rewritten. One that is being compacted is rewritten anyway.
+fn wanting(engine: &Engine, when: When) -> impl Iterator<Item = (Arc<TableCore>, Chosen)> {
+    let is_swept = |table: &Arc<TableCore>| !engine.sweeps.is_compacted(table) && !table.is_damaged();
+    let tables = engine.catalog.live().into_iter().filter(is_swept);
+    tables.filter_map(move |table| table.tree.wants(when).map(|chosen| (table, chosen))).collect::<Vec<_>>().into_iter()
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use index::Part;
+    use index::{Part, When};
     use psync::sim::SimDisk;
 
     use crate::{
         apply::{choice, round},
-        handles::table::Table,
+        handles::{batch::WriteBatch, table::Table},
         options::Options,
         upkeep::rewrite,
         words::{durability::Durability, structure::Structure},
@@ -115,7 +86,7 @@ mod tests {
             for number in 0..2000 {
                 table.put(key((round * 7919 + number * 13) % 20_000), [round.to_le_bytes()[0]; 100]).expect("put");
             }
-            most = most.max(tree.room().bytes);
+            most = most.max(tree.space().bytes);
             let node = |stream: &crate::handles::stats::StreamStats| stream.stream == "node";
             written = db
                 .stats()
@@ -126,8 +97,8 @@ mod tests {
                 .map_or(0, |node| node.written_bytes);
         }
         db.checkpoint().expect("a checkpoint");
-        let live = tree.room().live_bytes;
-        let limit = 2 * live + super::WORKING.least_bytes + (64 << 20);
+        let live = tree.space().live_bytes;
+        let limit = 2 * live + (32 << 20) + (64 << 20);
         assert!(written > 3 * limit, "{written} bytes written, and {limit} may be there");
         assert!(most <= limit, "{most} bytes of {live} that live");
         assert_eq!(table.iter().count(), 20_000);
@@ -135,39 +106,44 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_of_files_leaves_nothing_in_them_and_keeps_what_range_deletes_hide() {
+    fn a_sweep_of_what_is_chosen_gives_it_back_and_keeps_what_range_deletes_hide() {
+        const KEYS: u32 = 24_000;
         let options = Options::new().background(false).segment_bytes(64 << 10);
         let key = |number: u32| number.to_be_bytes();
         for operations in 0.. {
             let disk = SimDisk::new(operations);
             let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
             let table = db.table("t", Structure::Append).expect("a table");
-            let put = |numbers: &mut dyn Iterator<Item = u32>, byte: u8| {
-                numbers.for_each(|number| table.put_with(key(number), [byte; 100], Durability::Os).expect("put"));
+            let put = |numbers: std::ops::Range<u32>, byte: u8| {
+                let mut batch = WriteBatch::new();
+                numbers.for_each(|number| batch.put(&table, key(number), [byte; 250]));
+                db.write_with(batch, Durability::Os).expect("puts");
                 db.drain().expect("applies");
             };
-            put(&mut (0..4000), 1);
-            put(&mut (0..2000), 2);
+            put(0..KEYS, 1);
+            put(0..KEYS - 2000, 2);
             // The range delete cannot be swept before this put is applied.
             table.put(key(2000), "waits").expect("put");
             table.delete_range(key(1000)..key(3000)).expect("deleted");
             let is_whole = |table: &Table| {
                 let pairs: Vec<_> = table.iter().map(|pair| pair.expect("a pair")).collect();
-                let expected = (0..1000).map(|number| (number, 2)).chain((3000..4000).map(|number| (number, 1)));
-                pairs.into_iter().eq(expected.map(|(number, byte)| (key(number).to_vec(), vec![byte; 100])))
+                let value = |number| if number < KEYS - 2000 { 2 } else { 1 };
+                let expected =
+                    (0..1000).chain(3000..KEYS).map(|number| (key(number).to_vec(), vec![value(number); 250]));
+                pairs.into_iter().eq(expected)
             };
             let (engine, core) = (table.engine(), &table.core);
             let mut held = engine.upkeep.lock();
             round::run(engine, &mut held, &choice::fullest(engine, |_| true)).expect("a round");
-            let files = core.tree.sparse(u64::MAX);
-            assert!(!files.is_empty());
+            let chosen = core.tree.wants(When::Idle).expect("more is dead than alive");
+            let garbage = core.tree.space().garbage_bytes;
             disk.crash_after(operations);
-            let part =
-                Part { from: &[], until: None, bytes: usize::MAX, reclaims: true, below: None, only: Some(&files) };
-            let is_swept = rewrite::rewrite(engine, &mut held, core, part, 1).is_ok();
+            let part = Part { reclaims: true, chosen: Some(&chosen), ..Part::whole() };
+            let is_swept = rewrite::rewrite(engine, &mut held, core, part).is_ok();
             drop(held);
             if is_swept {
-                assert!(core.tree.sparse(u64::MAX).is_disjoint(&files), "something lives in them");
+                assert!(core.tree.space().garbage_bytes < garbage / 2, "most of it has gone");
+                assert!(core.tree.wants(When::Idle).is_none(), "once is enough");
                 assert!(!core.state.load().tombstones.is_empty(), "other leaves have what it hides");
                 assert!(is_whole(&table));
             }
@@ -197,7 +173,7 @@ mod tests {
         disk.psync().remove(&nodes).expect("removed");
         let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
         let table = db.table("t", Structure::Append).expect("a table");
-        assert_eq!(table.core.tree.garbage_bytes(), 0);
+        assert_eq!(table.core.tree.space().garbage_bytes, 0);
         assert!(table.get("key").is_err());
         assert!(!table.engine().sweeps.are_waiting());
     }
@@ -211,7 +187,7 @@ mod tests {
         let mut most = 0;
         for number in 0..100_000 {
             table.put(key(number), [1; 200]).expect("put");
-            most = most.max(table.core.tree.dead_bytes());
+            most = most.max(table.core.tree.space().dead_bytes);
         }
         let streams = db.stats().expect("stats").streams;
         let written = streams.iter().find(|stream| stream.stream == "node").map_or(0, |node| node.written_bytes);

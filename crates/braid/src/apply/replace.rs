@@ -18,7 +18,7 @@ use index::{Applied, Seq};
 use wal::Claim;
 
 use crate::{
-    apply::install::{Documents, Step},
+    apply::install::{Documents, Flushed, Step},
     engine::{
         Engine,
         publish::{Change, Pending, Safety},
@@ -31,16 +31,18 @@ use crate::{
 };
 
 /// A change of a table as a whole.
-pub(crate) struct Swap<'a> {
+pub(crate) struct Replacement<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) table: &'a Arc<TableCore>,
+    /// The files of the new tree.
+    pub(crate) flushed: &'a Flushed,
     /// Documents that live with the new tree and did not before.
     pub(crate) retained: &'a [Retained],
     /// Of a rollback. After any other change no range delete has something to hide.
     pub(crate) restored: Option<Restored>,
 }
 
-impl Swap<'_> {
+impl Replacement<'_> {
     /// Logs and installs the tree that `take` makes with its seq, under a record of this kind. The seq becomes visible
     /// with the next publication.
     ///
@@ -57,7 +59,7 @@ impl Swap<'_> {
         let documents = Documents::Whole { retained: self.retained, restored: self.restored.as_ref() };
         let step = Step { table, applied: &applied, through: AppliedThrough::new(seq), documents };
         let log = |held: &mut Upkeep| {
-            step.log(engine, held).map_err(|error| engine.write_error(error))?;
+            step.log(engine, held, self.flushed).map_err(|error| engine.write_error(error))?;
             engine.flush_record()
         };
         let mut outcome = match &commit {
