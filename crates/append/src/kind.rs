@@ -8,6 +8,9 @@ use index::{Facts, FoundRoot, Home, Index, Kind, Lookups, Result, TableId};
 
 use crate::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, KEY_BYTES_MAX, Shared, Trie, salvage};
 
+/// Tries have no settings. Earlier versions wrote pages of a leaf for them too.
+const OLD_SETTINGS_BYTES: usize = 4;
+
 /// The facts of the kind.
 pub const FACTS: Facts = Facts {
     name: "append",
@@ -17,7 +20,7 @@ pub const FACTS: Facts = Facts {
     only_appends: true,
     has_history: true,
     choose: |_| Vec::new(),
-    settings: |_| Some(Vec::new()),
+    describe: |settings| matches!(settings.len(), 0 | OLD_SETTINGS_BYTES).then(Vec::new),
     start,
     root_of_redo: salvage::root_of_redo,
 };
@@ -35,7 +38,6 @@ fn start(home: &Home<'_>) -> Option<Arc<dyn Kind>> {
 struct Tries(Arc<Shared>);
 
 impl Kind for Tries {
-    /// Passes over the settings: earlier versions wrote pages of a leaf also for tries.
     fn create(&self, table: TableId, _settings: &[u8], documents: &Arc<DocLog>) -> Result<Box<dyn Index>> {
         Ok(Box::new(Trie::create(Arc::clone(&self.0), table, Arc::clone(documents), CHUNK_BYTES_DEFAULT)?))
     }

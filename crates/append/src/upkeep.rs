@@ -49,15 +49,14 @@ impl Upkeep for Trie {
 
     fn space(&self) -> Space {
         let nodes = self.nodes().stats();
-        let dead_bytes = self.nodes().dead().into_iter().map(|(_, bytes)| bytes).sum();
         // If a file is short or missing, the counted live bytes exceed the bytes that exist.
-        let used = nodes.live_bytes.saturating_add(nodes.pinned_bytes).saturating_add(dead_bytes);
+        let used = nodes.live_bytes.saturating_add(nodes.pinned_bytes).saturating_add(nodes.dead_bytes);
         Space {
             files: nodes.segments,
             bytes: nodes.bytes,
             live_bytes: nodes.live_bytes,
             retained_bytes: nodes.pinned_bytes,
-            dead_bytes,
+            dead_bytes: nodes.dead_bytes,
             garbage_bytes: nodes.bytes.saturating_sub(used),
         }
     }
@@ -73,5 +72,48 @@ impl Upkeep for Trie {
 
     fn destroy(&self) -> Result<()> {
         Ok(self.nodes().destroy()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use doclog::{DocImage, DocLog};
+    use index::testing::Updates;
+    use index::{Index, TableId};
+    use psync::sim::SimDisk;
+    use space::FileStore;
+
+    use super::*;
+    use crate::{CHUNK_BYTES_DEFAULT, Shared};
+
+    #[test]
+    fn nothing_lives_in_chosen_segments_once_they_are_rewritten() {
+        const KEYS: u32 = 24_000;
+        let store = FileStore::open(SimDisk::new(1).psync(), Path::new("/db"), false).expect("a store");
+        let shared = Arc::new(Shared::new(&store, 1 << 20).with_segment_bytes(64 << 10));
+        let documents = Arc::new(DocLog::open(&store, 1, &DocImage::default(), 1 << 20).expect("opens"));
+        let trie = Trie::create(shared, TableId(1), documents, CHUNK_BYTES_DEFAULT).expect("a trie");
+        let horizon = Horizon::default();
+        let put = |keys: &mut dyn Iterator<Item = u32>, seq: u64| {
+            let keys = keys.map(|key| key.to_be_bytes().to_vec());
+            let applied = trie.apply(&Updates::puts(keys, seq, &[7; 250]), &horizon, &|_| {}).expect("room");
+            trie.install(&applied);
+        };
+        put(&mut (0..KEYS), 1);
+        assert_eq!(trie.wants(When::Idle), None, "all of it lives");
+        put(&mut (0..KEYS).filter(|key| key % 1000 > 100), 2);
+        assert_eq!(trie.wants(When::Busy), None, "less than two segments of the usual size");
+        let chosen = trie.wants(When::Idle).expect("more is dead than alive");
+        let part = Part { reclaims: true, chosen: Some(&chosen), ..Part::whole() };
+        let compacted = trie.compact(part, Seq::MAX, &horizon).expect("room").expect("there is something");
+        trie.install(&compacted.applied);
+        let segments = chosen.content::<Segments>();
+        let lives = trie.nodes().usage().into_iter().filter(|usage| usage.live_bytes > 0);
+        let in_chosen = lives.filter(|usage| segments.contains(&usage.segment)).count();
+        assert_eq!((segments.is_empty(), in_chosen), (false, 0));
+        assert_eq!(trie.wants(When::Idle), None, "once is enough");
     }
 }

@@ -18,7 +18,7 @@ pub const FACTS: Facts = Facts {
     only_appends: false,
     has_history: false,
     choose: settings::of_use,
-    settings: settings::figures,
+    describe: settings::figures,
     start,
     root_of_redo: salvage::root_of_redo,
 };

@@ -16,24 +16,25 @@ fn decoded(settings: &[u8]) -> Option<u32> {
     (1..=LEAF_PAGES_MAX).contains(&leaf_pages).then_some(leaf_pages)
 }
 
-/// The pages of a new leaf of a table's tree with these settings.
+/// The pages of a new leaf of a table's tree with these settings. A number out of bounds, which earlier versions took
+/// from a backup as it came, stands for the nearest one.
 pub(crate) fn decode(settings: &[u8], table: TableId) -> Result<u32> {
-    let error = || -> Error {
-        let expected = format!("1 to {LEAF_PAGES_MAX}, in 4 bytes");
-        Damage::new(0, "pages of a new leaf", expected, format!("the bytes {settings:?}"))
-            .in_record("settings of a tree", table)
+    let malformed = |_| -> Error {
+        let found = format!("{} bytes", settings.len());
+        Damage::new(0, "pages of a new leaf", "4 bytes", found).in_record("settings of a tree", table)
     };
-    decoded(settings).ok_or_else(error)
+    let leaf_pages = settings.try_into().map(u32::from_le_bytes).map_err(malformed)?;
+    Ok(leaf_pages.clamp(1, LEAF_PAGES_MAX))
 }
 
-/// The settings with the least time per operation, by the cost model.
+/// The settings that the options say, or that are given, or those with the least time per operation by the cost model.
 pub(crate) fn of_use(used: &Use<'_>) -> Vec<u8> {
     let by_model = || {
         let memory = Memory::Divided { cache_bytes: used.cache_bytes, write_buffer_bytes: used.write_buffer_bytes };
         let &Use { records, record_bytes, insert_share, batched_share, .. } = used;
         choose(used.profile, &Workload { records, record_bytes, insert_share, batched_share, memory }).leaf_pages
     };
-    encode(used.leaf_pages.unwrap_or_else(by_model))
+    encode(used.leaf_pages.or_else(|| used.given.and_then(decoded)).unwrap_or_else(by_model))
 }
 
 /// What the settings say.

@@ -9,6 +9,7 @@ use crate::{settings, walk};
 
 impl Upkeep for BTree {
     fn compact(&self, part: Part<'_>, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
+        assert!(part.chosen.is_none(), "a tree chooses nothing");
         let (base, again) = self.base();
         if base.root.pointer.is_none() {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! Versions of a tree, and the time when their extents may be used again.
 //!
 //! 1. A [`Version`] is a root. A version never changes; readers hold one in an `Arc` for as long as they like.
-//! 2. Each version owns a [`Token`]. When version k + 1 is published, the token of k gets two things: the extents that
+//! 2. Each version owns a [`Token`]. When version k + 1 is installed, the token of k gets two things: the extents that
 //!    k + 1 no longer refers to, and the token of k + 1.
 //! 3. So a reader of k keeps the tokens of k and all younger ones alive.
 //! 4. When the last reader of k and of all older versions is gone, the token drops and its extents are free.
@@ -35,7 +35,7 @@ impl Token {
         Arc::new(Self { pages, next: Mutex::new(None) })
     }
 
-    /// A younger version was published, which no longer refers to `retired`.
+    /// A younger version was installed, which no longer refers to `retired`.
     pub(crate) fn succeed(&self, token: Arc<Self>, retired: Vec<Extent>) {
         let older = self.next.lock().replace(Next { token, retired });
         debug_assert!(older.is_none(), "a version has one successor");

@@ -36,6 +36,8 @@ pub struct Stats {
     pub live_bytes: u64,
     /// Bytes of pinned segments that are not live: older states hold them.
     pub pinned_bytes: u64,
+    /// Bytes of segments that have nothing live, and that no state pins: the next image lets them be released.
+    pub dead_bytes: u64,
     /// Documents appended since open and neither retained nor abandoned.
     pub pending_documents: u64,
 }
@@ -440,9 +442,12 @@ impl Segments {
 
     /// Last commit and size of each sealed segment without live or pending documents that is not pinned.
     pub(crate) fn dead(&self) -> Vec<(u64, u64)> {
-        let is_dead = |id: SegmentId, segment: &Segment| !self.is_active(id) && segment.is_dead() && !segment.pinned;
-        let dead = self.all.iter().filter(|(id, segment)| is_dead(**id, segment));
+        let dead = self.all.iter().filter(|(id, segment)| self.is_dead(**id, segment));
         dead.map(|(_, segment)| (segment.last_commit, segment.end)).collect()
+    }
+
+    fn is_dead(&self, id: SegmentId, segment: &Segment) -> bool {
+        !self.is_active(id) && segment.is_dead() && !segment.pinned
     }
 
     /// Takes out the dead segments that no commit from `oldest` on names, and all spares.
@@ -480,12 +485,13 @@ impl Segments {
 
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
-        for segment in self.all.values() {
+        for (id, segment) in &self.all {
             stats.segments += 1;
             stats.bytes += segment.end;
             stats.live_bytes += segment.live_bytes;
             // A short or missing file has more live bytes than bytes.
             stats.pinned_bytes += if segment.pinned { segment.end.saturating_sub(segment.live_bytes) } else { 0 };
+            stats.dead_bytes += if self.is_dead(*id, segment) { segment.end } else { 0 };
             stats.pending_documents += segment.pending.len() as u64;
         }
         stats

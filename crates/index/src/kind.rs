@@ -27,8 +27,8 @@ pub struct Facts {
     pub has_history: bool,
     /// Settings for a table that is used in this way ([`Kind::create`]); empty where there is nothing to choose.
     pub choose: fn(&Use<'_>) -> Vec<u8>,
-    /// What settings say, in figures; none for settings that the kind does not understand.
-    pub settings: fn(&[u8]) -> Option<Vec<Figure>>,
+    /// What settings say, in figures; none for settings that no structure of the kind has.
+    pub describe: fn(&[u8]) -> Option<Vec<Figure>>,
     /// Makes the parts that all structures of the kind share. None where a file is missing that they would all be in.
     pub start: fn(&Home<'_>) -> Option<Arc<dyn Kind>>,
     /// The root record in a redo, for [`Kind::open`].
@@ -55,8 +55,11 @@ pub struct Use<'a> {
     pub insert_share: f64,
     /// Share of the lookups that come in batches, from 0 to 1.
     pub batched_share: f64,
-    /// Pages of a leaf, if the user wants so many. A kind without leaves of a chosen size passes over this.
+    /// Pages of a leaf, if the options of the database say so. A kind without leaves of a chosen size passes over this.
     pub leaf_pages: Option<u32>,
+    /// Settings that the table has had elsewhere, as a backup names them. What the options say goes before these, and
+    /// these before a choice.
+    pub given: Option<&'a [u8]>,
 }
 
 /// The parts of a database that structures are built on.

@@ -7,7 +7,7 @@ pub struct Stats {
     pub entries: u64,
     /// Bytes of these entries.
     pub entry_bytes: u64,
-    /// Bytes that the entries and what leads to them take on storage, room within blocks included.
+    /// Bytes of the leaves that hold the entries, with the room that is left in them.
     pub stored_bytes: u64,
     /// What the structure says of its shape, in the order in which it is to be shown.
     pub figures: Vec<Figure>,

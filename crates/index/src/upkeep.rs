@@ -40,7 +40,8 @@ pub trait Upkeep {
     fn due(&self, now: Time, most: usize) -> Result<Vec<LeafKeys>>;
 
     /// The content that the structure wants rewritten, so that it takes less space or is read faster. None where it is
-    /// as it should be. The call reads nothing from storage.
+    /// as it should be. The call reads nothing from storage. On a full disk a choice is forgotten, and
+    /// [`Upkeep::empty`] is asked instead.
     fn wants(&self, _when: When) -> Option<Chosen> {
         None
     }
@@ -153,7 +154,7 @@ pub struct Part<'a> {
     /// In a file of pages, the rewritten leaves go below this page. The rewrite fails as on a full disk where there is
     /// no room below.
     pub below: Option<PageId>,
-    /// If given, only this content is rewritten, and what stands in its way.
+    /// If given, only this content is rewritten, with the nodes above it.
     pub chosen: Option<&'a Chosen>,
     /// If given, the structure has these settings from here on ([`Index::settings`](crate::Index::settings)).
     pub settings: Option<&'a [u8]>,

@@ -94,7 +94,7 @@ impl<G: Clone> Array<G> {
         self.slots[seat.slot].close()
     }
 
-    /// Publishes the leader's outcome to all members, the leader included.
+    /// Tells the leader's outcome to all members, the leader included.
     pub(crate) fn tell(&self, seat: Seat, outcome: Result<G>) {
         self.slots[seat.slot].tell(outcome);
     }

@@ -151,7 +151,8 @@ pub(crate) fn install(
     (installed, outcome)
 }
 
-/// Files that were flushed after their last write.
+/// Files that were flushed after the writes of the steps that they are for. Who makes a step by itself, as the end of a
+/// load does, has to have flushed its files by then.
 pub(crate) struct Flushed(Vec<File>);
 
 impl Flushed {

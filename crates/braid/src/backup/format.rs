@@ -335,7 +335,9 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::ControlFlow;
+    use std::{ops::ControlFlow, path::Path};
+
+    use psync::sim::SimDisk;
 
     use super::{
         super::{encoder::run, sink::ToStream},
@@ -343,6 +345,7 @@ mod tests {
     };
     use crate::{
         format::{CreateTable, TableSettings},
+        options::Options,
         words::structure::Structure,
     };
 
@@ -393,6 +396,36 @@ mod tests {
         let differs = |at: &usize| stream[*at] != golden[*at];
         let differs: Vec<usize> = (0..stream.len()).filter(differs).collect();
         assert_eq!(differs, [0; 0], "{:x?}", differs.iter().map(|&at| stream[at]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn settings_that_a_structure_cannot_have_are_refused_and_named() {
+        let header = Header { database: [1; 16], id: [2; 16], continues: None, seq: Seq(1) };
+        let restored = |structure: Structure, structure_settings: &[u8]| {
+            let (settings, mut stream) = (TableSettings::default(), Vec::new());
+            let structure_settings = structure_settings.to_vec();
+            let table = CreateTable { id: TableId(1), structure, settings, structure_settings, name: "t".into() };
+            run(&header, ToStream(&mut stream), None, &mut |_| ControlFlow::Continue(()), |encoder, _| {
+                encoder.table(&table)
+            })
+            .expect("a vector takes all of it");
+            let options = Options::new().background(false).cache_bytes(1 << 20);
+            options.restore_on(SimDisk::new(1).psync(), &stream[..], Path::new("/db")).map(drop)
+        };
+        for (structure, settings) in [
+            (Structure::BTree, &[][..]),
+            (Structure::BTree, &[0, 64, 0, 0]),
+            (Structure::Append, &[]),
+            (Structure::Append, &[1, 0, 0, 0]),
+        ] {
+            restored(structure, settings).expect("settings that it can have, or had");
+        }
+        for (structure, settings) in
+            [(Structure::BTree, &[1, 64, 0, 0][..]), (Structure::BTree, &[1]), (Structure::Append, &[7; 100])]
+        {
+            let error = restored(structure, settings).expect_err("settings that it cannot have").to_string();
+            assert!(error.contains("settings of a structure") && error.contains("byte 80"), "{error}");
+        }
     }
 
     #[test]

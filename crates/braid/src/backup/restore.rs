@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     commit::VALUE_BYTES_MAX,
-    error::{Error, Result},
+    error::{Error, Result, shown},
     format::{CreateTable, decode_table},
     handles::{batch::WriteBatch, database::Database, load::Loader, table::Table},
     open,
@@ -345,7 +345,7 @@ impl<'a> Restore<'a> {
             return Err(malformed("the rest of a long value behind it, and no other"));
         }
         let known = match block.kind {
-            kind::TABLE => self.table(&block.payload)?,
+            kind::TABLE => self.table(block, name)?,
             kind::PAIRS => self.pairs(&block.payload)?,
             kind::VALUE => self.piece(&block.payload)?,
             kind::CHANGES => self.changes(&block.payload)?,
@@ -359,8 +359,8 @@ impl<'a> Restore<'a> {
         if (self.report)(progress).is_break() { Err(stopped()) } else { Ok(()) }
     }
 
-    fn table(&mut self, payload: &[u8]) -> Result<Option<()>> {
-        let Some(begin) = CreateTable::decode(payload) else { return Ok(None) };
+    fn table(&mut self, block: &Block, name: &str) -> Result<Option<()>> {
+        let Some(begin) = CreateTable::decode(&block.payload) else { return Ok(None) };
         self.commit_all()?;
         self.counts.tables += 1;
         if let Some(before) = self.tables.remove(&begin.id) {
@@ -370,8 +370,10 @@ impl<'a> Restore<'a> {
             return Ok(None);
         }
         let given = Some(begin.structure_settings.as_slice()).filter(|given| !given.is_empty());
-        if given.is_some_and(|given| (begin.structure.facts().settings)(given).is_none()) {
-            return Ok(None);
+        if given.is_some_and(|given| (begin.structure.facts().describe)(given).is_none()) {
+            let expected = format!("settings that a table with structure `{}` can have", begin.structure);
+            let found = format!("{} bytes, \"{}\"", begin.structure_settings.len(), shown(&begin.structure_settings));
+            return Err(corrupt(name, block.offset, "settings of a structure", expected, found));
         }
         let options = TableOptions { settings: begin.settings, ..TableOptions::new() };
         let table = self.db.table_given(&begin.name, begin.structure, &options, given)?;

@@ -47,7 +47,7 @@ mod tests {
         }
         db.drain().expect("applies");
         let now = table.engine().settings_for(core, None).expect("reads").expect("enough was asked");
-        let said = |settings: &[u8]| (table.structure().facts().settings)(settings).expect("those of a tree");
+        let said = |settings: &[u8]| (table.structure().facts().describe)(settings).expect("those of a tree");
         let leaf = |settings: &[u8]| index::value_of(&said(settings), "new leaf");
         assert!(leaf(&now) > leaf(&chosen), "{now:?} for nothing but puts, {chosen:?} for nothing but lookups");
         let stats = table.stats().expect("reads");

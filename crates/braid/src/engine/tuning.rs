@@ -90,13 +90,10 @@ impl Tuning {
         }
     }
 
-    /// Settings of the structure of a new table that is used as `expected`. Those that are `given` go first, and what
-    /// the options say goes before both.
+    /// Settings of the structure of a new table: what the options say, or what is `given`, or what suits the use
+    /// `expected`.
     pub(crate) fn settings(&self, structure: Structure, expected: &TableOptions, given: Option<&[u8]>) -> Vec<u8> {
-        match given {
-            Some(given) if !self.sets_leaf_pages() => given.to_vec(),
-            _ => (structure.facts().choose)(&self.used(&self.profile, expected)),
-        }
+        (structure.facts().choose)(&Use { given, ..self.used(&self.profile, expected) })
     }
 
     /// Settings of the structure of an existing table, by the profile in use or another one: for the table's number of
@@ -121,6 +118,7 @@ impl Tuning {
             insert_share: expected.insert_share,
             batched_share: expected.batched_share,
             leaf_pages: self.leaf_pages,
+            given: None,
         }
     }
 

@@ -50,8 +50,8 @@ impl CreateTable {
 /// Settings of a structure begin with a `u32`: a number from 1 to below this one is the settings themselves.
 const LONG_SETTINGS: u32 = 1 << 31;
 
-/// Settings of four bytes that are such a number stand as they are, as in records that knew no others. Before others
-/// stands their length, with the highest bit set; or 0 where there are none.
+/// Puts the settings of a structure. Settings of four bytes that are such a number stand as they are, as in records of
+/// earlier versions. Other settings follow their length, of which the highest bit is set. For none there is a 0.
 fn put_structure_settings(bytes: &mut Vec<u8>, settings: &[u8]) {
     if settings.is_empty() {
         bytes.extend_from_slice(&[0; 4]);

@@ -152,11 +152,14 @@ pub struct TableStats {
     pub entries: u64,
     /// Bytes of these entries.
     pub entry_bytes: u64,
-    /// Bytes that the entries take on storage, room within blocks included.
+    /// Bytes of the leaves that hold the entries, with the room that is left in them.
     pub stored_bytes: u64,
-    /// The shape of the structure, in its own terms.
+    /// The shape of the structure, in its own terms: `levels`, leaves included; `internal nodes`; `leaves`; and in a
+    /// B-tree `adjacent leaves`, which begin where the leaf before them in key order ends, so that a scan reads them as
+    /// one sequence.
     pub shape: Vec<Figure>,
-    /// The settings of the structure, in its own terms: chosen when the table was created or last rebuilt.
+    /// The settings of the structure, in its own terms, chosen when the table was created or last rebuilt: in a B-tree
+    /// `new leaf`, its bytes.
     pub settings: Vec<Figure>,
     /// The settings that suit the use and the current contents of the table, by the cost model.
     pub settings_for_use: Option<Vec<Figure>>,
@@ -192,7 +195,7 @@ impl TableStats {
     pub(crate) fn of(engine: &Engine, table: &TableCore, state: &TableState, learned: &LearnedProfile) -> Result<Self> {
         let stats = state.view.stats()?;
         let shares = table.traffic.shares();
-        let said = |settings: &[u8]| (table.structure.facts().settings)(settings).unwrap_or_default();
+        let said = |settings: &[u8]| (table.structure.facts().describe)(settings).unwrap_or_default();
         let settings = table.tree.settings();
         let chosen = |profile| {
             let shares = shares.filter(|_| !settings.is_empty())?;

@@ -57,13 +57,13 @@ pub(crate) struct SourceTable {
     /// before them.
     logged: RangeTombstones,
     /// Seq of the last load or rollback that took effect; 0 without one.
-    swapped: Seq,
+    replaced: Seq,
 }
 
 impl SourceTable {
     /// Whether the commit `seq` came before the last load or rollback.
     pub(super) fn is_forgotten(&self, seq: Seq) -> bool {
-        seq <= self.swapped
+        seq <= self.replaced
     }
 
     /// Whether a range delete hides the version of `key` of the commit `seq`. A hidden version is not copied.
@@ -73,7 +73,7 @@ impl SourceTable {
 }
 
 /// A load or a rollback whose record is in the log.
-struct Swapped {
+struct Replaced {
     table: TableId,
     seq: Seq,
     is_rollback: bool,
@@ -97,7 +97,7 @@ pub(super) struct Source {
     /// End of the log.
     end: Lsn,
     /// Loads and rollbacks in the log.
-    swaps: Vec<Swapped>,
+    replacements: Vec<Replaced>,
     lost: Vec<LostCommits>,
     torn: Option<String>,
     findings: Vec<String>,
@@ -128,7 +128,7 @@ impl Source {
             visible: Seq(0),
             flush_ends_below: Lsn(0),
             end: Lsn(0),
-            swaps: Vec::new(),
+            replacements: Vec::new(),
             lost: Vec::new(),
             torn: None,
             findings,
@@ -162,8 +162,8 @@ impl Source {
             let (id, root) = (table.id, Some(table.root));
             let (name, structure, settings) = (Some(table.name), table.structure, table.settings);
             let (tombstones, logged) = (table.tombstones, RangeTombstones::default());
-            let swapped = Seq(0);
-            let table = SourceTable { id, name, structure, settings, root, applied, tombstones, logged, swapped };
+            let replaced = Seq(0);
+            let table = SourceTable { id, name, structure, settings, root, applied, tombstones, logged, replaced };
             self.tables.insert(id, table);
         }
         self.dropped.extend(image.dropped.iter().map(|table| table.id));
@@ -319,11 +319,15 @@ impl Source {
                 }
                 kind::LOAD => {
                     let table = format::decode_table(payload);
-                    self.swaps.extend(table.map(|table| Swapped { table, seq, is_rollback: false }));
+                    self.replacements.extend(table.map(|table| Replaced { table, seq, is_rollback: false }));
                 }
                 kind::ROLL_BACK => {
                     let record = RollBack::decode(payload);
-                    self.swaps.extend(record.map(|RollBack { table, .. }| Swapped { table, seq, is_rollback: true }));
+                    self.replacements.extend(record.map(|RollBack { table, .. }| Replaced {
+                        table,
+                        seq,
+                        is_rollback: true,
+                    }));
                 }
                 _ => {}
             }
@@ -344,8 +348,8 @@ impl Source {
             let applied = AppliedThrough::new(Seq(0));
             let (structure, settings) = (Structure::BTree, TableSettings::default());
             let (tombstones, logged) = Default::default();
-            let (name, root, swapped) = (None, None, Seq(0));
-            let table = SourceTable { id, name, structure, settings, root, applied, tombstones, logged, swapped };
+            let (name, root, replaced) = (None, None, Seq(0));
+            let table = SourceTable { id, name, structure, settings, root, applied, tombstones, logged, replaced };
             self.tables.insert(id, table);
         }
     }
@@ -372,15 +376,15 @@ impl Source {
         let Some(record) = FlushEnd::decode(piece.table, &pieces.end(piece.table)) else { return };
         self.note(record.table);
         let Some(table) = self.tables.get_mut(&record.table) else { return };
-        let ends = |swap: &&Swapped| swap.table == table.id && record.applied == AppliedThrough::new(swap.seq);
-        let swapped = match &record.restored {
+        let ends = |one: &&Replaced| one.table == table.id && record.applied == AppliedThrough::new(one.seq);
+        let replaced = match &record.restored {
             Some(_) => Some(record.applied.at(&[])),
             // A flush-end that only moves nodes keeps the applied seq, so a later one still proves a load. A later
             // flush-end proves no rollback, because the range deletes after the rollback are missing there.
-            None => self.swaps.iter().find(ends).filter(|swap| !swap.is_rollback).map(|swap| swap.seq),
+            None => self.replacements.iter().find(ends).filter(|one| !one.is_rollback).map(|one| one.seq),
         };
-        if let Some(seq) = swapped.filter(|seq| *seq > table.swapped) {
-            table.swapped = seq;
+        if let Some(seq) = replaced.filter(|seq| *seq > table.replaced) {
+            table.replaced = seq;
             table.logged.clear(&[], None, seq);
         }
         if !is_new {
@@ -428,10 +432,10 @@ impl Source {
             }
         }
         let Some(hole) = holes.first() else { return };
-        for Swapped { table, seq, is_rollback } in std::mem::take(&mut self.swaps) {
+        for Replaced { table, seq, is_rollback } in std::mem::take(&mut self.replacements) {
             let is_lost = |table: &SourceTable| {
                 // Range deletes undone by a rollback would hide the contents restored by the rollback.
-                table.applied.at(&[]) < seq || is_rollback && table.swapped < seq
+                table.applied.at(&[]) < seq || is_rollback && table.replaced < seq
             };
             if self.tables.get(&table).is_some_and(is_lost) {
                 let what =

@@ -50,7 +50,7 @@ pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
             // A compaction rewrites the whole table.
             Ok(Some(Some(_))) if engine.sweeps.is_compacted(&sweep.table) => {}
             Ok(Some(Some(low))) => engine.sweeps.asked.lock().push_front(Sweep { low, ..sweep }),
-            // Such files are emptied one by one instead.
+            // The structure is asked to empty its files instead.
             Err(error @ Error::DiskFull { .. }) if sweep.chosen.is_some() => return Err(error),
             Err(error) => {
                 engine.sweeps.asked.lock().push_front(sweep);

@@ -1,8 +1,7 @@
 //! Content that structures want rewritten ([`index::Upkeep::wants`]): where there is such content, the worker has it
 //! swept ([`crate::upkeep::sweep`]).
 //!
-//! 1. While others write, a structure wants little: an append-only one has its segments swept in which too little is
-//!    alive, once half as many bytes are dead as are alive.
+//! 1. While others write, a structure wants little.
 //! 2. Where nobody writes ([`crate::upkeep::rest`]), it may want more.
 //! 3. Entirely dead files go with a checkpoint, which comes when there are many ([`crate::upkeep::clean`]).
 //!
@@ -55,7 +54,7 @@ fn ask(engine: &Engine, when: When) {
 fn wanting(engine: &Engine, when: When) -> impl Iterator<Item = (Arc<TableCore>, Chosen)> {
     let is_swept = |table: &Arc<TableCore>| !engine.sweeps.is_compacted(table) && !table.is_damaged();
     let tables = engine.catalog.live().into_iter().filter(is_swept);
-    tables.filter_map(move |table| table.tree.wants(when).map(|chosen| (table, chosen))).collect::<Vec<_>>().into_iter()
+    tables.filter_map(move |table| table.tree.wants(when).map(|chosen| (table, chosen)))
 }
 
 #[cfg(test)]
@@ -115,9 +114,12 @@ mod tests {
             let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
             let table = db.table("t", Structure::Append).expect("a table");
             let put = |numbers: std::ops::Range<u32>, byte: u8| {
-                let mut batch = WriteBatch::new();
-                numbers.for_each(|number| batch.put(&table, key(number), [byte; 250]));
-                db.write_with(batch, Durability::Os).expect("puts");
+                for first in numbers.clone().step_by(1000) {
+                    let mut batch = WriteBatch::new();
+                    (first..numbers.end.min(first + 1000))
+                        .for_each(|number| batch.put(&table, key(number), [byte; 250]));
+                    db.write_with(batch, Durability::Os).expect("puts");
+                }
                 db.drain().expect("applies");
             };
             put(0..KEYS, 1);

@@ -9,7 +9,7 @@
 //! 3. When the newest checkpoint is old, operations are applied that were visible when a checkpoint was last due for
 //!    its age, and a checkpoint follows. So no cold key pins the log.
 //! 4. Between rounds the worker sweeps, a stretch at a time ([`sweep`]), also keys with expired versions ([`expiry`])
-//!    and structures with too much garbage ([`garbage`]), and cleans segments of documents ([`clean`]).
+//!    and content that structures want rewritten ([`wanted`]), and cleans segments of documents ([`clean`]).
 //! 5. Its I/O makes way for reads ([`psync::Background`]).
 //! 6. A full disk, or a failed read, makes the worker pause and try again; any other failure ends all writing.
 //!

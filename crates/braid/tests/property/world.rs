@@ -426,7 +426,7 @@ impl World {
             self.compact()?;
         }
         let stats = self.open()?.1.stats().map_err(text)?;
-        self.seen.height = self.seen.height.max(stats.figure("levels").unwrap_or(0));
+        self.seen.height = self.seen.height.max(stats.figure("levels").expect("a structure has levels"));
         if self.content.is_empty() && stats.waiting_operations == 0 {
             self.seen.emptied += 1;
             if stats.stored_bytes > 0 || stats.shape.iter().any(|figure| figure.value > 0) {

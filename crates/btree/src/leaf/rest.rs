@@ -18,7 +18,7 @@ use super::{Span, Visible, run_at, shifted};
 use crate::format::run::{RUN_HEADER, RunHeader};
 use crate::format::{Damage, Pointer};
 
-/// The keys of a leaf that may be unread for damage.
+/// The keys of a leaf that damage may make unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     /// The keys of a part.

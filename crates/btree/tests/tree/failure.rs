@@ -81,7 +81,7 @@ fn a_batch_that_meets_an_error_changes_nothing_and_gives_everything_back() {
 }
 
 #[test]
-fn after_a_power_cut_the_published_version_is_whole_and_the_batch_can_be_applied_again() {
+fn after_a_power_cut_the_installed_version_is_whole_and_the_batch_can_be_applied_again() {
     let mut cuts = 0;
     for seed in 0..400 {
         println!("seed {seed}");

@@ -196,8 +196,7 @@ pub(super) fn value(figure: &Figure) -> String {
 
 /// A setting, and what it would be by the use of its table.
 fn setting(table: &TableStats, figure: &Figure) -> String {
-    let of =
-        |figures: &Option<Vec<Figure>>| figures.iter().flatten().find(|other| other.name == figure.name).map(value);
+    let of = |chosen: &Option<Vec<Figure>>| chosen.iter().flatten().find(|other| other.name == figure.name).map(value);
     let mut text = value(figure);
     if let (Some(share), Some(fit)) = (table.insert_share, of(&table.settings_for_use)) {
         text += &format!("; {fit} would fit {} puts", percent(share));
@@ -209,20 +208,19 @@ fn setting(table: &TableStats, figure: &Figure) -> String {
 }
 
 fn one_table(table: &TableStats) -> Rows {
-    let filled = percent(table.entry_bytes as f64 / table.stored_bytes.max(1) as f64);
     let mut rows = vec![
         row("entries, older versions included", count(table.entries)),
-        row("their bytes", format!("{}, {filled} filled", bytes(table.stored_bytes))),
+        row("bytes of the entries", format!("{} in {}", bytes(table.entry_bytes), bytes(table.stored_bytes))),
     ];
     rows.extend(table.shape.iter().map(|figure| row(figure.name, value(figure))));
-    rows.extend(table.settings.iter().map(|figure| row(format!("a {}", figure.name), setting(table, figure))));
+    rows.extend(table.settings.iter().map(|figure| row(figure.name, setting(table, figure))));
     rows.push(row(
         "waiting to be applied",
         format!("{} operations, {}", count(table.waiting_operations), bytes(table.waiting_bytes)),
     ));
     if table.own_files > 0 {
         let (live, all) = (bytes(table.own_live_bytes), bytes(table.own_bytes));
-        rows.push(row("files of its own", format!("{live} live of {all} in {} files", count(table.own_files))));
+        rows.push(row("files of its own", format!("{}, {live} live of {all}", count(table.own_files))));
     }
     if table.compression != "none" {
         rows.push(row("compression of large values", &table.compression));

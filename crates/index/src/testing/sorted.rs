@@ -31,7 +31,7 @@ pub const FACTS: Facts = Facts {
     only_appends: false,
     has_history: false,
     choose: |_| Vec::new(),
-    settings: |_| Some(Vec::new()),
+    describe: |settings| settings.is_empty().then(Vec::new),
     start: |_: &Home<'_>| Some(Arc::new(Arrays)),
     root_of_redo: |_, table| Err(damage("redo", table, "all keys", "those of a batch")),
 };

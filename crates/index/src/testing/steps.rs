@@ -327,7 +327,9 @@ pub fn run(home: impl Store, keys: Vec<Vec<u8>>, value_bytes_min: usize, steps: 
         run.apply(Updates::new(gone));
         run.home.check_space();
         let stats = run.home.index().view().stats().expect("whole");
-        if (stats.entries, stats.stored_bytes) == (0, 0) && stats.figures.iter().all(|figure| figure.value == 0) {
+        if (stats.entries, stats.entry_bytes, stats.stored_bytes) == (0, 0, 0)
+            && stats.figures.iter().all(|figure| figure.value == 0)
+        {
             break;
         }
         assert!(round < 100, "an empty tree has nothing");
