@@ -12,7 +12,7 @@
 //! Invariants:
 //! - No log record refers to bytes that may be lost.
 //! - No view is current that is not logged.
-//! - All of this happens under the lock of upkeep.
+//! - All of this happens while the table is held.
 
 use doclog::Retained;
 use index::{Applied, DocPointer};
@@ -20,16 +20,16 @@ use psync::{File, Request};
 use seeded::Bug;
 
 use crate::{
-    engine::{Engine, upkeep::Upkeep},
+    engine::Engine,
     error::{Error, Result},
     format::{FlushEnd, Restored, kind},
-    tables::catalog::TableCore,
+    tables::held::HeldTable,
     words::applied::AppliedThrough,
 };
 
 /// A written view of a table's structure.
 pub(crate) struct Step<'a> {
-    pub(crate) table: &'a TableCore,
+    pub(crate) table: &'a HeldTable<'a>,
     pub(crate) applied: &'a Applied,
     /// The commits that the structure has with this view.
     pub(crate) through: AppliedThrough,
@@ -50,7 +50,7 @@ pub(crate) enum Documents<'a> {
 
 impl<'a> Step<'a> {
     /// A step that brings the structure no commit.
-    pub(crate) fn rewritten(table: &'a TableCore, applied: &'a Applied, documents: Documents<'a>) -> Self {
+    pub(crate) fn rewritten(table: &'a HeldTable<'a>, applied: &'a Applied, documents: Documents<'a>) -> Self {
         Self { table, applied, through: table.applied(), documents }
     }
 
@@ -62,7 +62,7 @@ impl<'a> Step<'a> {
     ///
     /// # Panics
     /// When a written file of the step is not among the flushed ones: the log never refers to bytes that may be lost.
-    pub(crate) fn log(&self, engine: &Engine, _held: &mut Upkeep, flushed: &Flushed) -> Result<()> {
+    pub(crate) fn log(&self, engine: &Engine, flushed: &Flushed) -> Result<()> {
         assert!(flushed.has_all_of(self.applied), "what is written is flushed before its flush-end is logged");
         let (mut retained, mut restored, mut dropped) = (Vec::new(), None, self.applied.dropped_documents.clone());
         match self.documents {
@@ -90,7 +90,7 @@ impl<'a> Step<'a> {
     ///
     /// # Errors
     /// When the counts of documents do not suffice for the dropped ones.
-    pub(crate) fn show(&self, _held: &mut Upkeep, replace: impl FnOnce()) -> Result<()> {
+    pub(crate) fn show(&self, replace: impl FnOnce()) -> Result<()> {
         let (table, applied) = (self.table, self.applied);
         if let Documents::Moved { keep, .. } = self.documents {
             keep()?;
@@ -120,9 +120,7 @@ impl<'a> Step<'a> {
 /// its table in place.
 ///
 /// Returns how many steps went through. The others were given back, where the outcome is [`Error::DiskFull`].
-pub(crate) fn install(
-    engine: &Engine, held: &mut Upkeep, steps: &[Step<'_>], mut replace: impl FnMut(usize),
-) -> (usize, Result<()>) {
+pub(crate) fn install(engine: &Engine, steps: &[Step<'_>], mut replace: impl FnMut(usize)) -> (usize, Result<()>) {
     let applied = || steps.iter().map(|step| step.applied);
     let flushed = if seeded::on(Bug::FlushEndBeforeData) {
         Flushed::of(applied().flat_map(|applied| &applied.files))
@@ -134,9 +132,9 @@ pub(crate) fn install(
     };
     let (mut installed, mut outcome) = (0, Ok(()));
     for (number, step) in steps.iter().enumerate() {
-        outcome = outcome.and_then(|()| step.log(engine, held, &flushed));
+        outcome = outcome.and_then(|()| step.log(engine, &flushed));
         match &outcome {
-            Ok(()) => match step.show(held, || replace(number)) {
+            Ok(()) => match step.show(|| replace(number)) {
                 Ok(()) => installed += 1,
                 Err(error) => return (installed, Err(error)),
             },

@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - Nothing else changes the table, from before its queues are empty until the change is over
-//!   ([`TableCore::begin_load`]).
-//! - All of this happens under the lock of upkeep.
+//!   ([`TableCore::begin_load`](crate::tables::catalog::TableCore::begin_load)).
+//! - All of this happens under the lock of upkeep, with the table held.
 //! - The record alone changes nothing, so a crash leaves the old tree or the new one.
 //! - In a replay no key lacks a commit below the seq.
 
@@ -22,18 +22,17 @@ use crate::{
     engine::{
         Engine,
         publish::{Change, Pending, Safety},
-        upkeep::Upkeep,
     },
     error::{Error, Result},
     format::Restored,
-    tables::catalog::TableCore,
+    tables::held::HeldTable,
     words::applied::AppliedThrough,
 };
 
 /// A change of a table as a whole.
 pub(crate) struct Replacement<'a> {
     pub(crate) engine: &'a Engine,
-    pub(crate) table: &'a Arc<TableCore>,
+    pub(crate) table: &'a HeldTable<'a>,
     /// The files of the new tree.
     pub(crate) flushed: &'a Flushed,
     /// Documents that live with the new tree and did not before.
@@ -48,9 +47,7 @@ impl Replacement<'_> {
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`], or the refusal of the log: then everything is as before.
-    pub(crate) fn run(
-        &self, held: &mut Upkeep, kind: u8, payload: &[u8], take: impl FnOnce(Seq) -> Applied,
-    ) -> Result<Seq> {
+    pub(crate) fn run(&self, kind: u8, payload: &[u8], take: impl FnOnce(Seq) -> Applied) -> Result<Seq> {
         let Self { engine, table, .. } = *self;
         let commit = engine.wal.append(kind, &[payload], true, Claim::Upkeep);
         let commit = commit.map_err(|error| engine.write_error(error.into()));
@@ -58,18 +55,18 @@ impl Replacement<'_> {
         let applied = take(seq);
         let documents = Documents::Whole { retained: self.retained, restored: self.restored.as_ref() };
         let step = Step { table, applied: &applied, through: AppliedThrough::new(seq), documents };
-        let log = |held: &mut Upkeep| {
-            step.log(engine, held, self.flushed).map_err(|error| engine.write_error(error))?;
+        let log = || {
+            step.log(engine, self.flushed).map_err(|error| engine.write_error(error))?;
             engine.flush_record()
         };
         let mut outcome = match &commit {
-            Ok(_) => log(held),
+            Ok(_) => log(),
             Err(error) => Err(error.clone()),
         };
         match &outcome {
             Ok(()) => {
                 // The log has the change now, and no record may be written behind the change that does not know of it.
-                outcome = self.show(held, &step, seq).map_err(|error| {
+                outcome = self.show(&step, seq).map_err(|error| {
                     engine.fail(error.cause());
                     engine.outcome_unknown()
                 });
@@ -87,12 +84,12 @@ impl Replacement<'_> {
     }
 
     /// Puts the view in place. Its seq is not visible yet.
-    fn show(&self, held: &mut Upkeep, step: &Step<'_>, seq: Seq) -> Result<()> {
+    fn show(&self, step: &Step<'_>, seq: Seq) -> Result<()> {
         let table = self.table;
         if self.restored.is_some() {
             table.keep_last(seq);
         }
-        step.show(held, || {
+        step.show(|| {
             table.note_load(seq);
             if table.tree.expires() {
                 self.engine.note_expiring(table);

@@ -33,13 +33,20 @@ use crate::{
     engine::{Engine, upkeep::Upkeep},
     error::{Error, Result},
     opq::{Frozen, Opq, Sections},
-    tables::catalog::TableCore,
+    tables::{catalog::TableCore, held::HeldTable},
     words::{applied::AppliedThrough, verifies::VERIFIES},
 };
 
+/// A table in a round.
+pub(crate) struct Turn<'a> {
+    pub(crate) table: HeldTable<'a>,
+    /// Numbers of the sections to freeze.
+    pub(crate) sections: &'a [usize],
+}
+
 /// A part of a table's frozen operations, on its way into the structure.
 struct Part<'a> {
-    table: &'a Arc<TableCore>,
+    table: &'a HeldTable<'a>,
     frozen: Arc<Frozen>,
     range: Range<usize>,
     applied: Applied,
@@ -55,8 +62,14 @@ struct Part<'a> {
 /// [`Error::DiskFull`] when nothing could be applied for want of space. After any other error a part of the round may
 /// be done, but nothing is installed that is not logged.
 pub(crate) fn run(engine: &Engine, held: &mut Upkeep, choices: &[Choice]) -> Result<()> {
+    let turns = choices.iter().map(|choice| Turn { table: choice.table.hold(), sections: &choice.sections });
+    run_held(engine, held, &turns.collect::<Vec<_>>())
+}
+
+/// As [`run`], for tables that are held.
+pub(crate) fn run_held(engine: &Engine, _held: &mut Upkeep, turns: &[Turn<'_>]) -> Result<()> {
     let started = Instant::now();
-    if choices.iter().any(|choice| choice.table.structure.facts().only_appends) {
+    if turns.iter().any(|turn| turn.table.structure.facts().only_appends) {
         match engine.make_reserves(engine.pressure.used()) {
             // There is hardly room for more either, and the waiting operations must go on.
             Err(Error::DiskFull { .. }) => {}
@@ -64,36 +77,36 @@ pub(crate) fn run(engine: &Engine, held: &mut Upkeep, choices: &[Choice]) -> Res
         }
     }
     engine.tuning.pace(engine.store.psync(), engine.pressure.is_behind());
-    freeze(engine, choices);
+    freeze(engine, turns);
     engine.flush_log()?;
     engine.publish();
-    let (parts, failed) = apply_all(engine, choices);
+    let (parts, failed) = apply_all(engine, turns);
     let full_disk = matches!(failed, Some(Error::DiskFull { .. }));
     if parts.is_empty() && full_disk {
-        choices.iter().for_each(|choice| join_queues(engine, &choice.table));
+        turns.iter().for_each(|turn| join_queues(engine, &turn.table));
     }
     if parts.is_empty() {
         return failed.map_or(Ok(()), Err);
     }
     // Applied parts count, whatever became of the others; where only space lacked, the next round tries the others
     // again.
-    finish(engine, held, &parts, started)?;
+    finish(engine, &parts, started)?;
     failed.filter(|_| !full_disk).map_or(Ok(()), Err)
 }
 
 /// Freezes the chosen queues of tables that have no frozen ones yet, and cuts the emptied sections anew.
-fn freeze(engine: &Engine, choices: &[Choice]) {
-    let fresh: Vec<_> = choices.iter().filter(|choice| choice.table.state.load().frozen.is_none()).collect();
-    let fences: Vec<_> = fresh.iter().map(|choice| fences(engine, &*choice.table.state.load().view)).collect();
+fn freeze(engine: &Engine, turns: &[Turn<'_>]) {
+    let fresh: Vec<_> = turns.iter().filter(|turn| turn.table.state.load().frozen.is_none()).collect();
+    let fences: Vec<_> = fresh.iter().map(|turn| fences(engine, &*turn.table.state.load().view)).collect();
     engine.publisher.between(|visible, _| {
-        for (Choice { table, sections }, fences) in fresh.into_iter().zip(fences) {
+        for (Turn { table, sections }, fences) in fresh.into_iter().zip(fences) {
             freeze_sections(engine, table, sections, &fences, visible);
         }
     });
 }
 
 /// Freezes all queues of a table that has no frozen ones, in one step with the call of `with`.
-pub(crate) fn freeze_whole<R>(engine: &Engine, _held: &mut Upkeep, table: &TableCore, with: impl FnOnce() -> R) -> R {
+pub(crate) fn freeze_whole<R>(engine: &Engine, table: &HeldTable<'_>, with: impl FnOnce() -> R) -> R {
     let fences = fences(engine, &*table.state.load().view);
     engine.publisher.between(|visible, _| {
         let done = with();
@@ -106,7 +119,7 @@ pub(crate) fn freeze_whole<R>(engine: &Engine, _held: &mut Upkeep, table: &Table
     })
 }
 
-fn freeze_sections(engine: &Engine, table: &TableCore, sections: &[usize], fences: &[Vec<u8>], visible: Seq) {
+fn freeze_sections(engine: &Engine, table: &HeldTable<'_>, sections: &[usize], fences: &[Vec<u8>], visible: Seq) {
     let state = table.state.load();
     let taken = Arc::new(state.active.only(sections));
     let bytes = taken.bytes();
@@ -126,9 +139,9 @@ pub(crate) fn fences(engine: &Engine, view: &dyn View) -> Vec<Vec<u8>> {
 
 /// Applies as much as possible of the frozen operations of each table. Returns the parts, and the error if there was
 /// any.
-fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Option<Error>) {
+fn apply_all<'a>(engine: &Engine, turns: &'a [Turn<'a>]) -> (Vec<Part<'a>>, Option<Error>) {
     let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
-    for Choice { table, .. } in choices {
+    for Turn { table, .. } in turns {
         let Some(frozen) = table.state.load().frozen.clone() else { continue };
         frozen.sort(&engine.horizon(table), engine.options.bcnt, engine.pressure.round_bytes());
         match apply(engine, table, &frozen, done_bytes) {
@@ -142,7 +155,7 @@ fn apply_all<'a>(engine: &Engine, choices: &'a [Choice]) -> (Vec<Part<'a>>, Opti
 }
 
 /// Applies the largest slice that there is space for.
-fn apply<'a>(engine: &Engine, table: &'a Arc<TableCore>, frozen: &Arc<Frozen>, done_bytes: u64) -> Result<Part<'a>> {
+fn apply<'a>(engine: &Engine, table: &'a HeldTable<'a>, frozen: &Arc<Frozen>, done_bytes: u64) -> Result<Part<'a>> {
     let count = frozen.len().max(1) as u64;
     let horizon = engine.horizon(table);
     let (mut refused, mut urgent) = (0, false);
@@ -190,7 +203,7 @@ fn is_in_order(batch: &dyn Batch) -> bool {
 }
 
 /// Installs the applied parts. A part whose flush-end finds no room in the log is taken back.
-fn finish(engine: &Engine, held: &mut Upkeep, parts: &[Part<'_>], started: Instant) -> Result<()> {
+fn finish(engine: &Engine, parts: &[Part<'_>], started: Instant) -> Result<()> {
     let steps = parts.iter().map(|part| Step {
         table: part.table,
         applied: &part.applied,
@@ -199,7 +212,7 @@ fn finish(engine: &Engine, held: &mut Upkeep, parts: &[Part<'_>], started: Insta
     });
     let steps: Vec<Step<'_>> = steps.collect();
     let mut bytes = 0;
-    let (installed, outcome) = install(engine, held, &steps, |number| bytes += replace(&parts[number]));
+    let (installed, outcome) = install(engine, &steps, |number| bytes += replace(&parts[number]));
     let (through, others) = parts.split_at(installed);
     if matches!(outcome, Err(Error::DiskFull { .. })) {
         others.iter().for_each(|part| part.frozen.take_back(part.range.clone()));
@@ -228,7 +241,7 @@ fn replace(part: &Part<'_>) -> u64 {
 
 /// Freezes all queues of a table, each joined with the rest of the frozen ones before it. The newest operation of a
 /// key is the one that counts; where that is a delete, earlier puts need no space.
-fn join_queues(engine: &Engine, table: &TableCore) {
+fn join_queues(engine: &Engine, table: &HeldTable<'_>) {
     engine.publisher.between(|visible, _| {
         let state = table.state.load();
         let Some(older) = state.frozen.as_ref().filter(|_| state.active.operations() > 0) else { return };
@@ -250,7 +263,7 @@ fn join_queues(engine: &Engine, table: &TableCore) {
 
 /// Removes the operations from the frozen queues of a table that its structure has already. Relocation of documents
 /// needs this, because readers look into queues first, and would be led to the old place of a document.
-pub(crate) fn forget_applied(engine: &Engine, _held: &mut Upkeep, table: &TableCore) {
+pub(crate) fn forget_applied(engine: &Engine, table: &HeldTable<'_>) {
     let state = table.state.load();
     let Some(older) = state.frozen.as_ref().filter(|frozen| frozen.is_applied_in_part()) else { return };
     let left = older.sections().with_queues(lacking(engine, table, older, older.sections()));

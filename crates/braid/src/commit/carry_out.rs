@@ -206,11 +206,12 @@ impl Engine {
 
     /// Gives back the memory of a dropped table's operations, which will never be applied.
     pub(crate) fn abandon_queues(&self, table: &TableCore) {
+        let table = table.hold();
         let state = table.state.load();
         let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
         let active = table.active_bytes.load(Ordering::Relaxed);
         if frozen + active > 0 {
-            self.note_frozen(table, active);
+            self.note_frozen(&table, active);
             let none = Arc::new(Sections::new(self.options.sorting));
             table.replace_state(none, None, Arc::clone(&state.view));
             self.pressure.forget(frozen + active);

@@ -68,13 +68,12 @@ mod tests {
         let (database, table) = open();
         table.put("key", "value").expect("put");
         database.drain().expect("applied");
-        let (core, engine) = (&table.core, table.engine());
-        let mut held = engine.upkeep.lock();
-        let compacted = core.tree.compact(Part::whole(), Seq::MAX, &engine.horizon(core));
+        let (core, engine) = (table.core.hold(), table.engine());
+        let compacted = core.tree.compact(Part::whole(), Seq::MAX, &engine.horizon(&core));
         let applied = compacted.expect("room").expect("there is something").applied;
-        let step = Step::rewritten(core, &applied, Documents::Stay);
+        let step = Step::rewritten(&core, &applied, Documents::Stay);
         let flushed = install::flush_files(engine, iter::empty()).expect("nothing to do");
-        drop(step.log(engine, &mut held, &flushed));
+        drop(step.log(engine, &flushed));
     }
 
     #[test]
@@ -116,11 +115,11 @@ mod tests {
         let (core, engine) = (&table.core, table.engine());
         table.put("key", "older").expect("put");
         let older = Arc::clone(&core.state.load().active);
-        round::freeze_whole(engine, &mut engine.upkeep.lock(), core, || {});
+        round::freeze_whole(engine, &core.hold(), || {});
         table.put("key", "newer").expect("put");
         let state = core.state.load_full();
         let newer = Frozen::new(Arc::clone(&state.active), Seq(3), state.active.bytes());
-        core.replace_state(older, Some(Arc::new(newer)), Arc::clone(&state.view));
+        core.hold().replace_state(older, Some(Arc::new(newer)), Arc::clone(&state.view));
     }
 
     #[test]

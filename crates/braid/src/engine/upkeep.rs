@@ -1,7 +1,10 @@
 //! The state of upkeep, behind the lock of upkeep ([`Engine::upkeep`](crate::engine::Engine)).
 //!
-//! Whoever has `&mut Upkeep` holds that lock. So structures, queues and checkpoints stand still for everybody else, and
-//! a function that counts on this takes `&mut Upkeep`.
+//! Whoever has `&mut Upkeep` holds that lock: the worker during its turn, a stretch of a compaction, the end of a load,
+//! a rollback, and who looks at all tables at once. So rounds, sweeps, cleaning and checkpoints come one after the
+//! other.
+//!
+//! A structure is changed by who holds its table too ([`crate::tables::held`]).
 
 use index::{Seq, Time};
 

@@ -180,11 +180,11 @@ impl Loader {
     /// Gives the load its seq, logs the load, and installs its view. A reader below that seq sees no pair.
     fn replace(&self, loaded: Loaded, flushed: &Flushed) -> Result<Seq> {
         let (table, engine) = (&self.table.core, self.table.engine());
-        let mut held = engine.upkeep.lock();
+        let _alone = engine.upkeep.lock();
+        let held = table.hold();
         engine.check_writable()?;
-        let replacement = Replacement { engine, table, flushed, retained: &self.retained, restored: None };
-        replacement
-            .run(&mut held, kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
+        let replacement = Replacement { engine, table: &held, flushed, retained: &self.retained, restored: None };
+        replacement.run(kind::LOAD, &format::encode_table(table.id), |seq| table.tree.take_loaded(loaded, seq))
     }
 
     /// Takes a pair that has to wait: its value is long, or other pairs wait before it.

@@ -64,7 +64,8 @@ impl Table {
         let opened = core.open_state(to)?;
         engine.ask(true)?;
         let _open = engine.keep_open();
-        let mut held = engine.upkeep.lock();
+        let alone = engine.upkeep.lock();
+        let held = core.hold();
         engine.check_writable()?;
         engine.check_live(core)?;
         // The check comes first, because after the log record there is no way back.
@@ -75,13 +76,13 @@ impl Table {
         let flushed = install::flush(engine, iter::once(&applied)).map_err(|error| engine.write_error(error))?;
         let record = RollBack { table: core.id, to };
         let (flushed, retained) = (&flushed, retained.as_slice());
-        let replacement = Replacement { engine, table: core, flushed, retained, restored: Some(restored) };
-        let seq = replacement.run(&mut held, kind::ROLL_BACK, &record.encode(), |_| applied)?;
+        let replacement = Replacement { engine, table: &held, flushed, retained, restored: Some(restored) };
+        let seq = replacement.run(kind::ROLL_BACK, &record.encode(), |_| applied)?;
         // The state kept for older snapshots may be forgotten only when all later snapshots see the new state.
         engine.publish();
         engine.publisher.wait(seq).map_err(|()| engine.outcome_unknown())?;
         engine.forget_last(core);
-        drop(held);
+        drop((held, alone));
         engine.signal.kick();
         Ok(seq)
     }

@@ -183,7 +183,7 @@ mod tests {
         let (core, engine) = (&table.core, table.engine());
         let fences: Vec<Vec<u8>> = (1..16).map(|fence| vec![fence]).collect();
         let state = core.state.load_full();
-        core.replace_state(Arc::new(state.active.recut(&[], &fences, 2)), None, Arc::clone(&state.view));
+        core.hold().replace_state(Arc::new(state.active.recut(&[], &fences, 2)), None, Arc::clone(&state.view));
         let (low, high) = ([1], [15]);
         table.put(low, b"old").expect("put");
         table.put(high, b"old").expect("put");

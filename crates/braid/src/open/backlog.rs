@@ -98,7 +98,7 @@ impl Backlog {
         // Adjacent sections without operations become one. The next rounds cut sections anew.
         let sections = Sections::of(queues, sorting).recut(&[], &[], 1);
         engine.note_growth(table, 0, sections.bytes(), false, engine.wal.end());
-        table.replace_state(Arc::new(sections), None, table.tree.view());
+        table.hold().replace_state(Arc::new(sections), None, table.tree.view());
     }
 
     /// The queues of the operations that the structure lacks, each with the key where it begins. A queue has at most

@@ -346,7 +346,7 @@ impl Replay<'_> {
             table.change_tombstones(|tombstones| *tombstones = restored.tombstones);
         }
         let state = table.state.load_full();
-        table.replace_state(Arc::clone(&state.active), None, table.tree.view());
+        table.hold().replace_state(Arc::clone(&state.active), None, table.tree.view());
         if let Some(backlog) = self.backlogs.borrow_mut().get_mut(&record.table) {
             backlog.sweep(table.applied());
         }

@@ -66,8 +66,8 @@ pub(crate) struct TableIdentity {
     pub(crate) settings: TableSettings,
 }
 
-/// One table, as the engine knows it. Only the holder of [`crate::engine::upkeep::Upkeep`] replaces the queues and
-/// the view; range tombstones are added as they are published.
+/// One table, as the engine knows it. Only who holds it ([`crate::tables::held`]) replaces the queues and the view;
+/// range tombstones are added as they are published.
 pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,
@@ -78,6 +78,8 @@ pub(crate) struct TableCore {
     pub(crate) state: ArcSwap<TableState>,
     /// Key ranges in which walks found nothing. Versions of a state are noted here before that state becomes current.
     gaps: ArcSwap<Gaps>,
+    /// The lock of the table ([`crate::tables::held`]).
+    pub(super) held: Mutex<()>,
     /// Held while the state is replaced or a gap is noted.
     replacing: Mutex<()>,
     /// Counts the begins and ends of replacements: odd while the state is being replaced.
@@ -142,6 +144,7 @@ impl TableCore {
             documents,
             state,
             gaps: ArcSwap::default(),
+            held: Mutex::default(),
             replacing: Mutex::default(),
             replaced: AtomicU64::new(0),
             active_bytes,
@@ -241,21 +244,16 @@ impl TableCore {
         *current = applied;
     }
 
-    /// Makes another state current.
-    pub(crate) fn replace_state(&self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>) {
-        self.replace_state_and(active, frozen, view, |_| {});
-    }
-
     /// Makes another state current, and changes its range tombstones if there are any.
-    pub(crate) fn replace_state_and(
+    pub(super) fn put_changed(
         &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
         change: impl FnOnce(&mut RangeTombstones),
     ) {
-        self.put_changed(self.replacing.lock(), active, frozen, view, change);
+        self.put_changed_by(self.replacing.lock(), active, frozen, view, change);
     }
 
-    /// As [`TableCore::replace_state_and`], for the holder of the lock.
-    fn put_changed(
+    /// As [`TableCore::put_changed`], under the lock of the caller.
+    fn put_changed_by(
         &self, one: MutexGuard<'_, ()>, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>,
         change: impl FnOnce(&mut RangeTombstones),
     ) {
@@ -267,7 +265,7 @@ impl TableCore {
     }
 
     /// Makes another state current, with other range tombstones; no operation waits in it.
-    pub(crate) fn replace_whole(&self, active: Arc<Sections>, view: Arc<dyn View>, tombstones: RangeTombstones) {
+    pub(super) fn put_whole(&self, active: Arc<Sections>, view: Arc<dyn View>, tombstones: RangeTombstones) {
         let one = self.replacing.lock();
         self.gaps.store(Arc::default());
         let (tombstones, _pin) = (Arc::new(tombstones), Arc::clone(&self.pin));
@@ -309,7 +307,7 @@ impl TableCore {
     }
 
     /// Makes another state current, whose structure has the versions `written` now.
-    pub(crate) fn replace_applied<'a, W: Iterator<Item = (&'a [u8], Seq)>>(
+    pub(super) fn put_applied<'a, W: Iterator<Item = (&'a [u8], Seq)>>(
         &self, active: Arc<Sections>, frozen: Option<Arc<Frozen>>, view: Arc<dyn View>, written: impl Fn() -> W,
     ) {
         let one = self.replacing.lock();
@@ -322,7 +320,7 @@ impl TableCore {
         let outgrow = |tombstones: &mut RangeTombstones| {
             written().for_each(|(key, seq)| tombstones.outgrow(key, seq));
         };
-        self.put_changed(one, active, frozen, view, outgrow);
+        self.put_changed_by(one, active, frozen, view, outgrow);
     }
 
     /// Notes that the structure may have a version of `key` of this commit.
@@ -514,6 +512,12 @@ impl Catalog {
     /// Dropped tables whose pages are not free yet, and the husks of others, as long as the kept log names them.
     pub(crate) fn dropped(&self) -> Vec<Arc<TableCore>> {
         self.tables.read().dropped.clone()
+    }
+
+    /// The live tables and the dropped ones, each once.
+    pub(crate) fn all(&self) -> Vec<Arc<TableCore>> {
+        let tables = self.tables.read();
+        tables.by_name.values().chain(&tables.dropped).cloned().collect()
     }
 
     /// The table of that id, live or dropped.

@@ -11,7 +11,8 @@
 //! Invariants:
 //! - Nothing that the older image refers to is overwritten before the flip.
 //! - In an image every page is either reached by a root or free.
-//! - The worker alone writes checkpoints, with no apply under way.
+//! - The worker alone writes checkpoints, with no apply under way. All tables are held while their roots and the free
+//!   list are captured.
 //! - Pages that a load has taken are free in the image until its flush-end is logged.
 
 use std::sync::Arc;
@@ -29,13 +30,15 @@ use crate::{
     },
     error::{Error, Result},
     format::{Image, ImagePlace, TableImage},
-    tables::{catalog::TableCore, retained, usage},
+    tables::{catalog::TableCore, held, retained, usage},
     upkeep::retain,
 };
 
 /// Writes a checkpoint.
 pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     retain::retain(engine, held)?;
+    let tables = engine.catalog.all();
+    let still = held::hold_all(&tables);
     let mut superblock = engine.superblock.lock();
     let old = superblock.current().image.map(|image| image.extent);
     let choice = kept::choose(engine);
@@ -43,6 +46,7 @@ pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     let leaving = leaving(engine, kept);
     let freed: Vec<Extent> = leaving.extents.iter().copied().chain(old).collect();
     let (place, image, bytes) = place(engine, &leaving, &freed, choice)?;
+    drop(still);
     if seeded::on(seeded::Bug::UnpinnedBeforeCheckpoint) {
         engine.catalog.live().iter().try_for_each(|table| retained::pin(table))?;
         release_dead(engine, kept);
@@ -52,6 +56,7 @@ pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     let write = write_of(engine, place, &bytes);
     engine.store.psync().run_all(vec![write, Request::flush(engine.pages.file(), 1)])?;
     superblock.set_image(image_place(place, &bytes))?;
+    drop(superblock);
     engine.note_checkpoint(&image);
     engine.retention.set(choice);
 

@@ -168,7 +168,7 @@ fn stretch(engine: &Engine, held: &mut Upkeep, mut cycle: Cycle) -> Result<()> {
         return Ok(());
     }
     let (mut moved, mut times) = (Moved::default(), CompactionTimes::default());
-    let next = relocate::stretch(engine, held, &table, &cycle.low, &cycle.plan, &mut moved, &mut times);
+    let next = relocate::stretch(engine, &table.hold(), &cycle.low, &cycle.plan, &mut moved, &mut times);
     engine.cleaning.documents.fetch_add(moved.documents, Ordering::Relaxed);
     engine.cleaning.bytes.fetch_add(moved.bytes, Ordering::Relaxed);
     match next {

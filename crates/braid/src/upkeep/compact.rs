@@ -28,11 +28,10 @@ use crate::{
     engine::{
         Engine,
         cleaning::{How, Plan, Position},
-        upkeep::Upkeep,
     },
     error::{Error, Result},
     options::TableOptions,
-    tables::{catalog::TableCore, traffic::Shares},
+    tables::{catalog::TableCore, held::HeldTable, traffic::Shares},
     upkeep::{
         relocate::{self, CompactionTimes, Moved, Watch},
         rewrite::{Rewritten, rewrite},
@@ -231,8 +230,8 @@ impl Run<'_, '_> {
         let mut from = Some(Position::default()).filter(|_| !plan.segments.is_empty());
         while let Some(low) = from.filter(|_| !self.done.stopped) {
             let mut moved = Moved::default();
-            from = turn(self.engine, table, |held| {
-                relocate::stretch(self.engine, held, table, &low, &plan, &mut moved, &mut self.done.times)
+            from = turn(self.engine, table, |table| {
+                relocate::stretch(self.engine, table, &low, &plan, &mut moved, &mut self.done.times)
             })?;
             self.done.documents += moved.documents;
             self.done.document_bytes += moved.bytes;
@@ -258,9 +257,9 @@ impl Run<'_, '_> {
         while let Some(low) = from.filter(|_| !self.done.stopped) {
             let mut watch = Watch::start();
             let mut rewritten = Rewritten::default();
-            from = turn(self.engine, table, |held| {
+            from = turn(self.engine, table, |table| {
                 let part = Part { from: &low, bytes: self.engine.pressure.stretch_bytes(), ..part };
-                rewritten = rewrite(self.engine, held, table, part)?;
+                rewritten = rewrite(self.engine, table, part)?;
                 Ok(rewritten.next.take().filter(|next| part.has(next)))
             })?;
             watch.lap(&mut self.done.times.pack);
@@ -341,19 +340,21 @@ fn gathered_below(engine: &Engine) -> (PageId, u64) {
     (PageId(page), pages.total_pages)
 }
 
-/// Runs a stretch while structures do not change. None where the table is gone.
+/// Runs a stretch while the table is held, and nothing else changes a structure. None where the table is gone.
 fn turn<P>(
-    engine: &Engine, table: &TableCore, stretch: impl FnOnce(&mut Upkeep) -> Result<Option<P>>,
+    engine: &Engine, table: &TableCore, stretch: impl FnOnce(&HeldTable<'_>) -> Result<Option<P>>,
 ) -> Result<Option<P>> {
     let _makes_way = psync::Background::enter();
-    let mut held = engine.upkeep.lock();
+    let alone = engine.upkeep.lock();
+    let held = table.hold();
     engine.check_writable()?;
     if engine.check_live(table).is_err() {
         return Ok(None);
     }
     table.check_not_loading()?;
-    let next = stretch(&mut held)?;
+    let next = stretch(&held)?;
+    drop(held);
     // The worker may have waited for this stretch.
-    MutexGuard::unlock_fair(held);
+    MutexGuard::unlock_fair(alone);
     Ok(next)
 }

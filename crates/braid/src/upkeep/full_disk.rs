@@ -71,7 +71,7 @@ fn relieve(engine: &Engine, held: &mut Upkeep, measures: &[Measure]) -> Result<b
         let has_given = match measure {
             Measure::ReleaseDead => release_dead(engine, held),
             Measure::SweepHidden => sweep_hidden(engine, held),
-            Measure::EmptyNodes => empty_nodes(engine, held),
+            Measure::EmptyNodes => empty_nodes(engine),
             Measure::EmptyDocuments => clean::empty_one(engine, held),
         };
         if has_given? {
@@ -101,7 +101,7 @@ fn sweep_hidden(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
         gather(&mut held.relief, engine)?;
     }
     while let Some(sweep) = held.relief.left.pop_front() {
-        match unless_damaged(&sweep.table, sweep::stretch(engine, held, &sweep)) {
+        match unless_damaged(&sweep.table, sweep::stretch(engine, &sweep)) {
             Ok(None) => {}
             Ok(Some(next)) => {
                 held.relief.left.extend(next.map(|low| Sweep { low, ..sweep }));
@@ -141,7 +141,7 @@ fn gather(relief: &mut Relief, engine: &Engine) -> Result<()> {
 /// to the live ones are written anew too.
 ///
 /// Returns whether there were such segments, room to empty them, and bytes to gain.
-fn empty_nodes(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
+fn empty_nodes(engine: &Engine) -> Result<bool> {
     let before = in_use(engine);
     let mut tables = engine.catalog.live();
     tables.retain(|table| table.tree.space().garbage_bytes > 0 && table.is_read_as_it_is());
@@ -150,7 +150,7 @@ fn empty_nodes(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     for table in tables {
         let mut bytes = EMPTIED_BYTES;
         loop {
-            match unless_damaged(&table, rewrite::empty(engine, held, &table, bytes)) {
+            match unless_damaged(&table, rewrite::empty(engine, &table.hold(), bytes)) {
                 // One segment may have fewer live bytes.
                 Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
                 Err(Error::DiskFull { .. }) | Ok(None | Some(false)) => break,

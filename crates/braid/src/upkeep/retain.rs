@@ -1,12 +1,12 @@
 //! Makes the states of tables that are to be retained, before a checkpoint ([`crate::tables::history`]).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use doclog::{DocImage, Retained, SegmentId};
 use index::Moment;
 
 use crate::{
-    apply::{choice::Choice, round},
+    apply::round::{self, Turn},
     engine::{Engine, horizon::Hold, upkeep::Upkeep},
     error::{Error, Result},
     format::RetainedHeader,
@@ -21,7 +21,8 @@ pub(crate) fn retain(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     for table in engine.catalog.live() {
         let keep = usize::try_from(table.history.keep()).unwrap_or(usize::MAX);
         if keep > 0 && table.history.is_due() {
-            let header = match apply_visible(engine, held, &table) {
+            let turn = [Turn { table: table.hold(), sections: &[] }];
+            let header = match apply_visible(engine, held, &turn) {
                 Ok(hold) => capture(engine, &table, &hold)?,
                 Err(error @ Error::DiskFull { .. }) => {
                     tracing::warn!(%error, table = table.name, "there is no room to retain a state");
@@ -41,16 +42,17 @@ pub(crate) fn retain(engine: &Engine, held: &mut Upkeep) -> Result<()> {
 }
 
 /// Brings everything into the structure that is visible at one moment, and nothing else.
-fn apply_visible<'a>(engine: &'a Engine, held: &mut Upkeep, table: &Arc<TableCore>) -> Result<Hold<'a>> {
+fn apply_visible<'a>(engine: &'a Engine, held: &mut Upkeep, turn: &[Turn<'_>; 1]) -> Result<Hold<'a>> {
+    let [Turn { table, .. }] = turn;
     let apply = |held: &mut Upkeep| {
         while table.state.load().frozen.is_some() {
-            round::run(engine, held, &[Choice { table: Arc::clone(table), sections: Vec::new() }])?;
+            round::run_held(engine, held, turn)?;
         }
         Ok::<_, Error>(())
     };
     apply(held)?;
     // From here on no merge drops a version that is visible at that moment.
-    let hold = round::freeze_whole(engine, held, table, || engine.hold());
+    let hold = round::freeze_whole(engine, table, || engine.hold());
     apply(held)?;
     Ok(hold)
 }

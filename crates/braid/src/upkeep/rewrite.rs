@@ -6,9 +6,9 @@ use index::{Applied, Part, RangeTombstones, Seq};
 
 use crate::{
     apply::install::{Documents, Step, install},
-    engine::{Engine, upkeep::Upkeep},
+    engine::Engine,
     error::{Error, Result},
-    tables::catalog::TableCore,
+    tables::held::HeldTable,
     upkeep::settled,
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct Rewritten {
 }
 
 /// Rewrites the first stretch of `part`.
-pub(crate) fn rewrite(engine: &Engine, held: &mut Upkeep, table: &TableCore, part: Part<'_>) -> Result<Rewritten> {
+pub(crate) fn rewrite(engine: &Engine, table: &HeldTable<'_>, part: Part<'_>) -> Result<Rewritten> {
     engine.flush_log()?;
     let (tree, low) = (&table.tree, part.from);
     // After a crash no commit that the structure has comes again, and nothing is added to the structure meanwhile.
@@ -43,25 +43,25 @@ pub(crate) fn rewrite(engine: &Engine, held: &mut Upkeep, table: &TableCore, par
         table.change_tombstones(|tombstones| clear(tombstones, None));
         return Ok(Rewritten::default());
     };
-    finish(engine, held, table, &compacted.applied, |tombstones| clear(tombstones, compacted.next.as_deref()))?;
+    finish(engine, table, &compacted.applied, |tombstones| clear(tombstones, compacted.next.as_deref()))?;
     Ok(Rewritten { next: compacted.next, leaves: compacted.leaves, bytes: compacted.bytes })
 }
 
 /// Empties files of a table's structure in which little lives, of about `bytes` live bytes together. Returns whether
 /// there are any.
-pub(crate) fn empty(engine: &Engine, held: &mut Upkeep, table: &TableCore, bytes: u64) -> Result<bool> {
+pub(crate) fn empty(engine: &Engine, table: &HeldTable<'_>, bytes: u64) -> Result<bool> {
     engine.flush_log()?;
     let horizon = engine.horizon(table);
     let emptied = table.tree.empty(bytes, Seq::MAX, &horizon).map_err(|error| engine.write_error(error.into()))?;
-    emptied.map_or(Ok(false), |applied| finish(engine, held, table, &applied, |_| {}).map(|()| true))
+    emptied.map_or(Ok(false), |applied| finish(engine, table, &applied, |_| {}).map(|()| true))
 }
 
 /// Makes the rewritten part durable and current.
 fn finish(
-    engine: &Engine, held: &mut Upkeep, table: &TableCore, applied: &Applied, clear: impl Fn(&mut RangeTombstones),
+    engine: &Engine, table: &HeldTable<'_>, applied: &Applied, clear: impl Fn(&mut RangeTombstones),
 ) -> Result<()> {
     let step = Step::rewritten(table, applied, Documents::Stay);
-    let (_, outcome) = install(engine, held, &[step], |_| {
+    let (_, outcome) = install(engine, &[step], |_| {
         let state = table.state.load();
         table.replace_state_and(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view), &clear);
     });

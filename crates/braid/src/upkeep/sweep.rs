@@ -45,7 +45,7 @@ pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     let first = if held.requests_first { None } else { of_tombstones(engine) };
     let asked = if first.is_none() { engine.sweeps.asked.lock().pop_front() } else { None };
     if let Some(sweep) = asked {
-        match unless_damaged(&sweep.table, stretch(engine, held, &sweep)) {
+        match unless_damaged(&sweep.table, stretch(engine, &sweep)) {
             Ok(None | Some(None)) => {}
             // A compaction rewrites the whole table.
             Ok(Some(Some(_))) if engine.sweeps.is_compacted(&sweep.table) => {}
@@ -58,7 +58,7 @@ pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
             }
         }
     } else if let Some(sweep) = first.or_else(|| of_tombstones(engine)) {
-        unless_damaged(&sweep.table, stretch(engine, held, &sweep))?;
+        unless_damaged(&sweep.table, stretch(engine, &sweep))?;
         engine.sweeps.swept.fetch_add(1, Ordering::Relaxed);
     }
     Ok(!engine.sweeps.asked.lock().is_empty() || of_tombstones(engine).is_some())
@@ -134,9 +134,9 @@ fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
 }
 
 /// Sweeps the first stretch. Returns where the next one begins, if there is one.
-pub(crate) fn stretch(engine: &Engine, held: &mut Upkeep, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
-    let (table, high) = (&sweep.table, sweep.high.as_deref());
-    match engine.check_live(table).and_then(|()| table.check_not_loading()) {
+pub(crate) fn stretch(engine: &Engine, sweep: &Sweep) -> Result<Option<Vec<u8>>> {
+    let (table, high) = (sweep.table.hold(), sweep.high.as_deref());
+    match engine.check_live(&table).and_then(|()| table.check_not_loading()) {
         Ok(()) => {}
         // A dropped table has nothing to sweep, and neither has one that is being loaded.
         Err(Error::NoSuchTable { .. } | Error::Loading { .. }) => return Ok(None),
@@ -145,7 +145,7 @@ pub(crate) fn stretch(engine: &Engine, held: &mut Upkeep, sweep: &Sweep) -> Resu
     let (bytes, chosen) = (engine.pressure.stretch_bytes(), sweep.chosen.as_ref());
     let mut part = Part { from: &sweep.low, until: high, bytes, reclaims: true, chosen, ..Part::whole() };
     let rewritten = loop {
-        match rewrite(engine, held, table, part) {
+        match rewrite(engine, &table, part) {
             // Space of the old leaves is free only at the end of the rewrite: a shorter stretch needs less before.
             Err(Error::DiskFull { .. }) if part.bytes > PAGE => part.bytes /= 2,
             rewritten => break rewritten?,
@@ -233,7 +233,7 @@ mod tests {
         let (core, engine) = (&table.core, table.engine());
         let fences: Vec<Vec<u8>> = (1..16).map(|fence| vec![fence]).collect();
         let state = core.state.load_full();
-        core.replace_state(Arc::new(state.active.recut(&[], &fences, 2)), None, Arc::clone(&state.view));
+        core.hold().replace_state(Arc::new(state.active.recut(&[], &fences, 2)), None, Arc::clone(&state.view));
         // The log is kept for the first key, whose section is not that of the deleted one.
         table.put([1u8], "older").expect("put");
         table.put([15u8], "deleted").expect("put");

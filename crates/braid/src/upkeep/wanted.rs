@@ -143,7 +143,7 @@ mod tests {
             let garbage = core.tree.space().garbage_bytes;
             disk.crash_after(operations);
             let part = Part { reclaims: true, chosen: Some(&chosen), ..Part::whole() };
-            let is_swept = rewrite::rewrite(engine, &mut held, core, part).is_ok();
+            let is_swept = rewrite::rewrite(engine, &core.hold(), part).is_ok();
             drop(held);
             if is_swept {
                 let left = core.tree.space().garbage_bytes;

@@ -15,7 +15,7 @@
 //!
 //! Invariant: table states and structures are changed, and checkpoints written, one thing at a time. The worker does
 //! so, and between its turns the end of a load ([`crate::handles::load`]) and compactions
-//! ([`crate::upkeep::compact`]).
+//! ([`crate::upkeep::compact`]). Each holds the table that it changes ([`crate::tables::held`]).
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 

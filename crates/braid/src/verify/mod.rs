@@ -26,6 +26,7 @@ use crate::{
     error::Result,
     tables::{
         catalog::{TableCore, TableState},
+        held,
         retained::Opened,
     },
 };
@@ -111,9 +112,10 @@ fn compare_documents(table: &TableCore, live: &Documents, used: &Documents, resu
 }
 
 fn capture(engine: &Engine) -> Result<Moment> {
-    let _held = engine.upkeep.lock();
-    let mut tables = engine.catalog.live();
-    tables.extend(engine.catalog.dropped());
+    let _alone = engine.upkeep.lock();
+    let tables = engine.catalog.all();
+    let all = tables.clone();
+    let _held = held::hold_all(&all);
     let with_state = |core: Arc<TableCore>| {
         let state = core.state.load_full();
         let (live, waiting) = (core.documents.live(), core.waiting_documents());

@@ -9,6 +9,8 @@ mod structures;
 #[path = "../common/simplest.rs"]
 mod simplest;
 
+#[path = "../common/beside.rs"]
+mod beside;
 #[allow(clippy::allow_attributes, dead_code, reason = "each test program uses a part")]
 #[path = "../common/content.rs"]
 mod content;
@@ -26,6 +28,7 @@ mod behaviour;
 mod changes;
 mod cleaning;
 mod compact;
+mod compact_beside;
 mod compression;
 mod device;
 mod documents;

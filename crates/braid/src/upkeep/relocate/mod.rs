@@ -16,8 +16,8 @@
 //!    flushed, flush-end logged, view installed.
 //!
 //! Invariants:
-//! - All of a stretch happens under the lock of upkeep. So the structure has every version that is written again,
-//!   and a newer one can only come behind.
+//! - All of a stretch happens while the table is held. So the structure has every version that is written again, and a
+//!   newer one can only come behind.
 //! - No queue has a version that is written again, or readers would find the old place there.
 //! - A document is dropped in the same flush-end that brings its copy, so a crash leaves exactly one of the two.
 //! - Bytes that a failed stretch has appended are not referred to, and their room is given out again.
@@ -42,10 +42,9 @@ use crate::{
     engine::{
         Engine,
         cleaning::{Plan, Position},
-        upkeep::Upkeep,
     },
     error::{Error, Result},
-    tables::catalog::TableCore,
+    tables::held::HeldTable,
 };
 
 use moves::{Fate, Moves};
@@ -69,8 +68,7 @@ pub(crate) struct Moved {
 /// - Errors that end all writing.
 /// - Errors of reading.
 pub(crate) fn stretch(
-    engine: &Engine, held: &mut Upkeep, table: &TableCore, from: &Position, plan: &Plan, done: &mut Moved,
-    times: &mut CompactionTimes,
+    engine: &Engine, table: &HeldTable<'_>, from: &Position, plan: &Plan, done: &mut Moved, times: &mut CompactionTimes,
 ) -> Result<Option<Position>> {
     let mut watch = Watch::start();
     let horizon = engine.horizon(table);
@@ -90,7 +88,7 @@ pub(crate) fn stretch(
     moves.versions.retain(|version| version.fate != Fate::Stays);
     let damaged = (before - moves.versions.len()) as u64;
     if !moves.versions.is_empty() {
-        place(engine, held, table, &moves, &moved, copies, &horizon, times, &mut watch)?;
+        place(engine, table, &moves, &moved, copies, &horizon, times, &mut watch)?;
     }
     done.documents += moved.len() as u64;
     done.bytes += moved.iter().map(DocPointer::stored_bytes).sum::<u64>();
@@ -109,10 +107,10 @@ fn refused(engine: &Engine, error: Error) -> Error {
 /// Makes the structure refer to the new places.
 #[expect(clippy::too_many_arguments, reason = "what one stretch has come to, and what it is measured by")]
 fn place(
-    engine: &Engine, held: &mut Upkeep, table: &TableCore, moves: &Moves, moved: &[DocPointer], copies: Appender<'_>,
+    engine: &Engine, table: &HeldTable<'_>, moves: &Moves, moved: &[DocPointer], copies: Appender<'_>,
     horizon: &index::Horizon, times: &mut CompactionTimes, watch: &mut Watch,
 ) -> Result<()> {
-    round::forget_applied(engine, held, table);
+    round::forget_applied(engine, table);
     engine.flush_log()?;
     watch.lap(&mut times.flush);
     let applied = table.tree.apply(moves, horizon, &|_| {});
@@ -129,7 +127,7 @@ fn place(
         Ok(())
     };
     let step = Step::rewritten(table, &applied, Documents::Moved { places: moved, keep: &keep });
-    let (_, installed) = install(engine, held, &[step], |_| {
+    let (_, installed) = install(engine, &[step], |_| {
         let state = table.state.load();
         table.replace_state(Arc::clone(&state.active), state.frozen.clone(), Arc::clone(&applied.view));
     });

@@ -127,11 +127,11 @@ mod tests {
     /// Moves everything; returns the counts of each stretch.
     fn move_all(table: &Table, plan: &Plan) -> Vec<Moved> {
         let engine = table.engine();
-        let held = &mut engine.upkeep.lock();
+        let held = table.core.hold();
         let (mut from, mut stretches) = (Some(Position::default()), Vec::new());
         while let Some(position) = from {
             let (mut moved, mut times) = (Moved::default(), CompactionTimes::default());
-            from = stretch(engine, held, &table.core, &position, plan, &mut moved, &mut times).expect("moves");
+            from = stretch(engine, &held, &position, plan, &mut moved, &mut times).expect("moves");
             stretches.push(moved);
             assert!(stretches.len() < 10_000, "it gets on");
         }
