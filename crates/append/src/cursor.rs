@@ -3,8 +3,8 @@
 //! 1. The rest of the scan is a list of pieces in scan order: nodes, read or not read yet, and pairs. The first piece
 //!    is taken apart as far as it lies within the bounds. An internal node gives its children, which become pieces of
 //!    their own when the scan comes to them. A leaf gives pairs and B+-trees, at first a few of them, then ever more.
-//! 2. If the first piece has to be read, the pieces behind are read in the same psync, ever more of them as the
-//!    scan goes on. Nodes among them that were read before are taken apart, and the nodes below them are read. If one
+//! 2. If the first piece is not cached, the pieces behind are read in the same psync, ever more of them as the scan
+//!    goes on. Nodes among them that were read before are taken apart, and the nodes below them are read. If one
 //!    node of a psync cannot be read, each is read alone when the scan comes to it. So an error is reported behind all
 //!    pairs before it, and no node is asked for more than twice.
 //! 3. Pairs lie in memory of the scan, each key whole, those of neighbouring groups of a leaf together.
@@ -19,6 +19,7 @@ use index::{Bounds, Cursor, Direction, Moment, PairAt, PairRef, Pairs, Payload, 
 use space::PAGE;
 
 use crate::format::node::{Group, Keys, Node, partition};
+use crate::shared::Reader;
 use crate::version::Version;
 
 /// Groups that a scan takes out of its first leaf at first, and the factor by which each next number grows.
@@ -118,9 +119,15 @@ impl TrieCursor {
                     let node = self.version.nodes(&[pointer])?.remove(0);
                     self.take_apart(&node, prefix, is_root);
                 }
-                unread @ Piece::Node { node: Ahead::Unread(_), .. } => {
-                    self.ahead.push_front(unread);
-                    self.read_ahead();
+                Piece::Node { node: Ahead::Unread(pointer), prefix, is_root } => {
+                    let reader = if self.is_short() { Reader::Lookup } else { Reader::Walk };
+                    if let Some(node) = self.version.cached(&pointer, reader) {
+                        self.window = (self.window + 1).min(self.window_max());
+                        self.take_apart(node.shared(), prefix, is_root);
+                    } else {
+                        self.ahead.push_front(Piece::Node { node: Ahead::Unread(pointer), prefix, is_root });
+                        self.read_ahead();
+                    }
                 }
             }
         }
@@ -150,8 +157,7 @@ impl TrieCursor {
             }
         }
         let pointers: Vec<_> = unread.iter().map(|(pointer, _)| *pointer).collect();
-        let is_short = self.window <= SHORT_WINDOW;
-        let nodes = if is_short { self.version.looked_up(&pointers) } else { self.version.nodes(&pointers) };
+        let nodes = if self.is_short() { self.version.looked_up(&pointers) } else { self.version.nodes(&pointers) };
         match nodes {
             Ok(nodes) => unread.into_iter().zip(nodes).for_each(|((_, ahead), node)| *ahead = Ahead::Read(node)),
             Err(_) => unread.into_iter().for_each(|(pointer, ahead)| *ahead = Ahead::Alone(pointer)),
@@ -159,7 +165,16 @@ impl TrieCursor {
         self.share.hold(first.len() * PAGE);
         first.append(&mut self.ahead);
         self.ahead = first;
-        self.window = (self.window * 2).min(self.version.shared.pio_max().max(FIRST_WINDOW));
+        self.window = (self.window * 2).min(self.window_max());
+    }
+
+    /// Whether the scan has not gone far.
+    const fn is_short(&self) -> bool {
+        self.window <= SHORT_WINDOW
+    }
+
+    fn window_max(&self) -> usize {
+        self.version.shared.pio_max().max(FIRST_WINDOW)
     }
 
     /// Puts the parts of a node before everything else.

@@ -193,19 +193,27 @@ impl Shared {
         self.cache.remove(&key_of(table, pointer));
     }
 
-    /// The node that `pointer` leads to, borrowed if the front of the cache has the node.
+    /// The node that `pointer` leads to, if the cache has it; borrowed if the front of the cache has it. Nodes of
+    /// lookups come to the front.
     #[inline]
-    pub(crate) fn held_node(&self, home: &Home<'_>, pointer: &DocPointer) -> Result<Held<Node>> {
+    pub(crate) fn cached_node(&self, home: &Home<'_>, pointer: &DocPointer, reader: Reader) -> Option<Held<Node>> {
         let (key, front) = (key_of(home.table, pointer), &self.cache.front().0);
         if let Some(node) = key.words().and_then(|words| front.get(words)) {
             self.cache.count_front_hit();
-            return Ok(node);
+            return Some(node);
         }
-        if let Some(node) = self.cache.get(&key) {
-            if let Some(words) = key.words() {
-                self.cache.lift(&key, front, words, &node, |other| Arc::ptr_eq(other, &node));
-            }
-            return Ok(Held::of(node));
+        let node = self.cache.get(&key)?;
+        if let Some(words) = key.words().filter(|_| reader == Reader::Lookup) {
+            self.cache.lift(&key, front, words, &node, |other| Arc::ptr_eq(other, &node));
+        }
+        Some(Held::of(node))
+    }
+
+    /// The node that `pointer` leads to, borrowed if the front of the cache has the node.
+    #[inline]
+    pub(crate) fn held_node(&self, home: &Home<'_>, pointer: &DocPointer) -> Result<Held<Node>> {
+        if let Some(node) = self.cached_node(home, pointer, Reader::Lookup) {
+            return Ok(node);
         }
         if let Some(node) = self.read_before(home, pointer) {
             return Ok(Held::of(node));

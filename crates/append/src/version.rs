@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cache::Held;
 use doclog::{DocLog, DocPointer, SegmentId};
 use index::{Result, Seq};
 
@@ -52,6 +53,11 @@ impl Version {
     /// As `nodes`, for a lookup or the beginning of a scan.
     pub(crate) fn looked_up(&self, pointers: &[DocPointer]) -> Result<Vec<Arc<Node>>> {
         self.shared.nodes(&self.home(), pointers, Reader::Lookup)
+    }
+
+    /// The node that `pointer` leads to, if the cache has it.
+    pub(crate) fn cached(&self, pointer: &DocPointer, reader: Reader) -> Option<Held<Node>> {
+        self.shared.cached_node(&self.home(), pointer, reader)
     }
 
     /// As `nodes`, for callers that take each node on its own: all nodes, or in place of the first the reason why one
