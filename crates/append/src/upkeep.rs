@@ -105,7 +105,7 @@ mod tests {
         put(&mut (0..KEYS), 1);
         assert_eq!(trie.wants(When::Idle), None, "all of it lives");
         // A few leaves stay alive in each segment.
-        put(&mut (0..KEYS).filter(|key| key / 32 % 4 > 0), 2);
+        put(&mut (0..KEYS).filter(|key| !(key / 32).is_multiple_of(4)), 2);
         assert_eq!(trie.wants(When::Busy), None, "less than two segments of the usual size");
         let chosen = trie.wants(When::Idle).expect("more is dead than alive");
         let garbage = trie.space().garbage_bytes;

@@ -110,7 +110,7 @@ mod tests {
         let options = Options::new().background(false).write_buffer_bytes(4 << 20).segment_bytes(1 << 20);
         let key = |number: u32| number.to_be_bytes();
         // A few leaves stay alive in each segment.
-        let is_put_again = |number: &u32| number / 32 % 4 > 0;
+        let is_put_again = |number: &u32| !(number / 32).is_multiple_of(4);
         for operations in (0..).step_by(3) {
             let disk = SimDisk::new(operations);
             let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
