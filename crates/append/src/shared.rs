@@ -194,7 +194,7 @@ impl Shared {
     }
 
     /// The node that `pointer` leads to, if the cache has it; borrowed if the front of the cache has it. Nodes of
-    /// lookups come to the front.
+    /// lookups come to the front. Not finding it is not counted as a miss.
     #[inline]
     pub(crate) fn cached_node(&self, home: &Home<'_>, pointer: &DocPointer, reader: Reader) -> Option<Held<Node>> {
         let (key, front) = (key_of(home.table, pointer), &self.cache.front().0);
@@ -202,7 +202,7 @@ impl Shared {
             self.cache.count_front_hit();
             return Some(node);
         }
-        let node = self.cache.get(&key)?;
+        let node = self.cache.find(&key)?;
         if let Some(words) = key.words().filter(|_| reader == Reader::Lookup) {
             self.cache.lift(&key, front, words, &node, |other| Arc::ptr_eq(other, &node));
         }
@@ -215,6 +215,7 @@ impl Shared {
         if let Some(node) = self.cached_node(home, pointer, Reader::Lookup) {
             return Ok(node);
         }
+        self.cache.count_miss();
         if let Some(node) = self.read_before(home, pointer) {
             return Ok(Held::of(node));
         }

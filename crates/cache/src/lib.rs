@@ -231,6 +231,22 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
         found
     }
 
+    /// As [`Cache::get`], but that nothing was found is not counted: the caller asks again, or counts it
+    /// ([`Cache::count_miss`]).
+    #[must_use]
+    pub fn find(&self, key: &K) -> Option<V> {
+        let found = self.policy.get(key);
+        if found.is_some() {
+            self.lookups.add(HITS, 1);
+        }
+        found
+    }
+
+    /// Counts a lookup that has found nothing.
+    pub fn count_miss(&self) {
+        self.lookups.add(MISSES, 1);
+    }
+
     /// The value of `key`, without a trace: the lookup is not counted, and the value is not kept any longer for it.
     #[must_use]
     pub fn peek(&self, key: &K) -> Option<V> {
