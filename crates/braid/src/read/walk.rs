@@ -33,7 +33,8 @@ use crate::{
     words::key_range::KeyRange,
 };
 
-const FIRST_PORTION: usize = 8;
+/// Few, because the first pair of a range often is all that is asked for.
+const FIRST_PORTION: usize = 2;
 const LARGEST_PORTION: usize = 256;
 /// Hidden pairs that are passed over one by one. Then the cursor goes on behind all pairs that are hidden with them,
 /// which costs about a page.

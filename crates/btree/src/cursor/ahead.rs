@@ -128,7 +128,8 @@ pub(super) struct Ahead {
     path: Path,
     /// Why the path ended before its end.
     broken: Option<Error>,
-    stream: Option<Stream>,
+    /// Boxed, because a scan of cached leaves has none: the cursor stays small.
+    stream: Option<Box<Stream>>,
     node: Option<NodeAhead>,
     /// The fetch that the scan is in, and those behind it. `first` is the number of the first, counted over all fetches
     /// ever made.
@@ -430,7 +431,7 @@ impl Drop for Ahead {
     }
 }
 
-fn stream<'a>(stream: &'a mut Option<Stream>, version: &Version) -> &'a mut Stream {
+fn stream<'a>(stream: &'a mut Option<Box<Stream>>, version: &Version) -> &'a mut Stream {
     let psync = version.shared.psync();
-    stream.get_or_insert_with(|| psync.stream(psync.pio_max()))
+    stream.get_or_insert_with(|| Box::new(psync.stream(psync.pio_max())))
 }
