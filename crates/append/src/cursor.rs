@@ -23,7 +23,7 @@ use crate::shared::Reader;
 use crate::version::Version;
 
 /// Groups that a scan takes out of its first leaf at first, and the factor by which each next number grows.
-const FIRST_GROUPS: usize = 4;
+const FIRST_GROUPS: usize = 1;
 const GROUPS_GROWTH: usize = 4;
 /// Nodes that the first read of a scan brings.
 const FIRST_WINDOW: usize = 2;
