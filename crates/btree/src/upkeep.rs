@@ -1,4 +1,5 @@
-//! Upkeep of a tree. A tree has no files of its own: pages that it gives up are free once nobody reads them.
+//! Upkeep of a tree. A tree has no files of its own: pages that it gives up are free with the next flush of the log
+//! once nobody reads them.
 
 use index::{Compacted, Horizon, LeafKeys, Part, Result, Seq, Time, Upkeep};
 use space::{Extent, PageId};

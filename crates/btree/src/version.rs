@@ -4,9 +4,10 @@
 //! 2. Each version owns a [`Token`]. When version k + 1 is installed, the token of k gets two things: the extents that
 //!    k + 1 no longer refers to, and the token of k + 1.
 //! 3. So a reader of k keeps the tokens of k and all younger ones alive.
-//! 4. When the last reader of k and of all older versions is gone, the token drops and its extents are free.
+//! 4. When the last reader of k and of all older versions is gone, the token drops and its extents have no reader any
+//!    more. They are free with the next flush of the log ([`PagedFile::note_unread`]).
 //!
-//! Invariant: an extent is released once, after every version that refers to it is gone.
+//! Invariant: an extent is noted once, after every version that refers to it is gone.
 
 use std::sync::{Arc, OnceLock};
 
@@ -47,9 +48,7 @@ impl Drop for Token {
         // A loop, not recursion: a long-held version has a long chain behind it.
         let mut next = self.next.get_mut().take();
         while let Some(Next { token, retired }) = next {
-            if let Err(error) = self.pages.release(&retired) {
-                tracing::error!(%error, "pages of an old version stay unused until the database is opened again");
-            }
+            self.pages.note_unread(retired);
             next = Arc::into_inner(token).and_then(|mut token| token.next.get_mut().take());
         }
     }
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_released_with_the_last_reader_of_anything_older() {
+    fn pages_are_unread_without_the_last_reader_of_anything_older() {
         let store = FileStore::open(SimDisk::new(1).psync(), Path::new("/db"), false).expect("a store");
         let pages = Arc::new(PagedFile::create(&store, "data").expect("a file"));
         let tokens: Vec<_> = (0..4).map(|_| Token::new(Arc::clone(&pages))).collect();
@@ -109,9 +108,11 @@ mod tests {
         let mut tokens: Vec<_> = tokens.into_iter().map(Some).collect();
         tokens[1] = None;
         tokens[2] = None;
-        assert_eq!(pages.stats().retired_pages, 3);
+        assert!(!pages.has_unread());
         tokens[0] = None;
-        assert_eq!(pages.stats().retired_pages, 0);
+        assert_eq!(pages.stats().retired_pages, 3);
+        pages.release_unread(pages.take_unread());
+        assert_eq!((pages.stats().retired_pages, pages.has_unread()), (0, false));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub use damage::FileDamage;
 pub use error::{Error, Result};
 pub use extent::{Extent, PAGE, PageId};
 pub use format::{AllocatorImage, CheckedImage};
-pub use paged::{GROWTH_BYTES_MAX, GROWTH_BYTES_MIN, PagedFile};
+pub use paged::{GROWTH_BYTES_MAX, GROWTH_BYTES_MIN, PagedFile, Unread};
 pub use reserve::{Loan, Reserve};
 pub use stats::{RESERVE_PAGES_MAX, RESERVE_PAGES_MIN, Stats};
 pub use store::{FileStore, StreamKind};

@@ -67,7 +67,12 @@ pub struct PagedFile {
     allocator: Mutex<Lazy>,
     /// Held by the one thread that makes the file longer or shorter. Never taken while `allocator` is held.
     pub(crate) growth: Mutex<Growth>,
+    unread: Mutex<Unread>,
 }
+
+/// Retired pages that no reader needs any more, in lists as they were given. The changes that retired them are in the
+/// log, but may not be durable.
+pub type Unread = Vec<Vec<Extent>>;
 
 /// The filling of new space.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -145,6 +150,7 @@ impl PagedFile {
             file,
             allocator: Mutex::new(allocator),
             growth: Mutex::new(Growth { ahead_max: AHEAD_PAGES.end }),
+            unread: Mutex::default(),
         }
     }
 
@@ -203,9 +209,6 @@ impl PagedFile {
     /// Takes pages as [`PagedFile::allocate_many`] does, ahead of the log record that will name them. Until
     /// [`PagedFile::confirm`], an image counts them as free, so a crash leaves none of them behind. `discard` gives
     /// them back.
-    ///
-    /// The record that gave these pages up may not be durable yet, so the caller flushes the log before it writes to
-    /// them.
     ///
     /// # Errors
     /// As [`PagedFile::allocate_many`].
@@ -390,6 +393,35 @@ impl PagedFile {
         self.allocator().release(extents)
     }
 
+    /// Notes that retired pages have no reader left. They stay retired until the change that retired them is durable:
+    /// whoever makes the log durable takes them before ([`PagedFile::take_unread`]), and releases them behind that.
+    pub fn note_unread(&self, extents: Vec<Extent>) {
+        if !extents.is_empty() {
+            self.unread.lock().push(extents);
+        }
+    }
+
+    /// Takes the pages that were noted. The changes that retired them are in the log by now.
+    #[must_use]
+    pub fn take_unread(&self) -> Unread {
+        std::mem::take(&mut *self.unread.lock())
+    }
+
+    /// Whether pages were noted and not taken.
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        !self.unread.lock().is_empty()
+    }
+
+    /// Releases pages that were taken, because the log is durable behind the changes that retired them.
+    pub fn release_unread(&self, unread: Unread) {
+        for extents in unread {
+            if let Err(error) = self.release(&extents) {
+                tracing::error!(%error, "pages of an old version stay unused until the database is opened again");
+            }
+        }
+    }
+
     /// Marks allocated pages as free to which no version ever referred, as after a failed batch.
     ///
     /// # Errors
@@ -426,7 +458,9 @@ impl PagedFile {
 
     /// Marks all retired pages as free: no reader and no log record needs them, as at the end of recovery.
     pub fn release_all_retired(&self) {
-        if let Some(allocator) = self.allocator.lock().made() {
+        let mut lazy = self.allocator.lock();
+        self.unread.lock().clear();
+        if let Some(allocator) = lazy.made() {
             allocator.release_all();
         }
     }

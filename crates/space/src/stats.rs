@@ -24,7 +24,7 @@ pub struct Stats {
     pub free_pages: u64,
     /// Free pages whose room the disk has taken back.
     pub hole_pages: u64,
-    /// Pages that wait for readers of older versions.
+    /// Pages that wait for readers of older versions, or for the flush of the change that gave them up.
     pub retired_pages: u64,
     /// Pages in use that no log record names yet.
     pub ahead_pages: u64,

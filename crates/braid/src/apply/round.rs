@@ -18,8 +18,8 @@
 //! 3. If deletes were refused because there is no room for them behind the frozen operations, slices may use half of
 //!    the space that is reserved for deletes: no other way leads to the deletes.
 //!
-//! Invariant: a page that a round retires is not used again before the flush-end is durable, because every round and
-//! every checkpoint begins with a flush of the log.
+//! Invariant: a page that a round retires is not used again before the flush-end is durable. It is free with the next
+//! flush of the log ([`Engine::flush_log`]), which every round, every stretch and every checkpoint begins with.
 
 use std::{ops::Range, sync::Arc, time::Instant};
 
@@ -255,6 +255,7 @@ fn join_queues(engine: &Engine, table: &HeldTable<'_>) {
         let active = state.active.recut(&all, &[], 1);
         let frozen = Frozen::new(Arc::new(joined), visible, bytes);
         engine.pressure.exchange(before, bytes);
+        engine.pressure.progress(0);
         engine.loans.call_in(engine.pressure.used(), &engine.structures);
         engine.note_frozen(table, state.active.bytes());
         table.replace_state(Arc::new(active), Some(Arc::new(frozen)), Arc::clone(&state.view));

@@ -273,13 +273,16 @@ impl Engine {
     fn find_room_for_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut least = u64::MAX;
         loop {
+            let ended = self.stretches.ended();
             match self.write_documents(items, inline) {
                 Err(error) if error.is_no_space() => {
                     least = least.min(usage::segment_bytes(&self.catalog));
                     self.cleaning.want_room();
                     let asked = self.ask(false);
                     let left = usage::segment_bytes(&self.catalog);
-                    if asked.is_err() || left >= least {
+                    // The copies of a stretch count too, and their old places go later.
+                    let is_beside = self.stretches.ended() != ended;
+                    if asked.is_err() || (left >= least && !is_beside) {
                         return Err(error);
                     }
                     least = left;

@@ -27,6 +27,7 @@ mod running;
 mod settings;
 pub(crate) mod signal;
 pub(crate) mod snapshot;
+pub(crate) mod stretches;
 mod sweep_requests;
 pub(crate) mod sweeps;
 pub(crate) mod threads;
@@ -63,6 +64,7 @@ use crate::{
         retention::Retention,
         signal::Signal,
         snapshot::Snapshots,
+        stretches::Stretches,
         sweeps::Sweeps,
         threads::Threads,
         tuning::Tuning,
@@ -120,8 +122,11 @@ pub(crate) struct Engine {
     pub(crate) unflushed: Arc<UnflushedDocuments>,
     /// Bytes of all queues that take operations.
     pub(crate) active_bytes: AtomicU64,
-    /// Held while structures change, and while a step needs them unchanged.
+    /// Held by the worker during its turn, and by whoever changes a table as a whole or needs all of them unchanged.
     pub(crate) upkeep: Mutex<Upkeep>,
+    pub(crate) stretches: Stretches,
+    /// Held during a flush of the log for pages, or of files that a flush-end will refer to.
+    pub(crate) flushing: Mutex<()>,
     pub(crate) counters: EngineCounters,
     /// One creation or drop of a table at a time.
     pub(crate) schema: Mutex<()>,
@@ -195,6 +200,8 @@ impl Engine {
             saved: Mutex::new((replayed.records == 0).then_some(Saved { visible, log_end })),
             active_bytes: AtomicU64::new(0),
             upkeep: Mutex::default(),
+            stretches: Stretches::default(),
+            flushing: Mutex::default(),
             counters: EngineCounters::new(replayed),
             schema: Mutex::new(()),
             writing: RwLock::new(()),
@@ -258,6 +265,7 @@ impl Engine {
     /// ends.
     pub(crate) fn mark_clean(&self) -> Result<()> {
         let _held = self.upkeep.lock();
+        let _alone = self.stretches.alone();
         if self.health.check().is_err() {
             return Ok(());
         }
@@ -377,15 +385,22 @@ impl Engine {
         if error.is_write_failure() && !error.is_no_space() {
             self.fail(error.cause());
         }
-        if error.kind() == ErrorKind::DiskFull && self.retention.yield_space() {
+        // Beside a stretch of a compaction the disk may be full for a moment only, and what fails is tried again.
+        let is_full = error.kind() == ErrorKind::DiskFull && !self.stretches.are_under_way();
+        if is_full && self.retention.yield_space() {
             self.signal.kick();
         }
         error
     }
 
-    /// Makes the whole log durable.
+    /// Makes the whole log durable. Pages without a reader, which a change in the log has given up, are free then.
     pub(crate) fn flush_log(&self) -> Result<()> {
-        Ok(self.wal.flush_through(self.wal.end())?)
+        // Whoever comes second finds the pages that the first has taken.
+        let _one = self.flushing.lock();
+        let unread = self.pages.take_unread();
+        self.wal.flush_through(self.wal.end())?;
+        self.pages.release_unread(unread);
+        Ok(())
     }
 
     /// Makes the whole log durable, including a record that takes effect once durable. A failure ends all writing, and

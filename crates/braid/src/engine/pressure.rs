@@ -242,9 +242,7 @@ impl Pressure {
 
     /// Queues of `before` bytes became queues of `after` bytes.
     pub(crate) fn exchange(&self, before: u64, after: u64) {
-        let mut state = self.state.lock();
-        self.replace(&mut state, before, after);
-        state.done = 0;
+        self.replace(&mut self.state.lock(), before, after);
         self.relieved.notify_all();
     }
 

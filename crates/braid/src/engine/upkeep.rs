@@ -1,10 +1,10 @@
 //! The state of upkeep, behind the lock of upkeep ([`Engine::upkeep`](crate::engine::Engine)).
 //!
-//! Whoever has `&mut Upkeep` holds that lock: the worker during its turn, a stretch of a compaction, the end of a load,
-//! a rollback, and who looks at all tables at once. So rounds, sweeps, cleaning and checkpoints come one after the
-//! other.
+//! Whoever has `&mut Upkeep` holds that lock: the worker during its turn, the end of a load, a rollback, and who looks
+//! at all tables at once. So rounds, sweeps, cleaning and checkpoints come one after the other. A stretch of a
+//! compaction runs beside them ([`crate::engine::stretches`]).
 //!
-//! A structure is changed by who holds its table too ([`crate::tables::held`]).
+//! A structure is changed by who holds its table ([`crate::tables::held`]).
 
 use index::{Seq, Time};
 

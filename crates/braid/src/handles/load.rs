@@ -100,6 +100,7 @@ impl Loader {
         engine.let_writes_end();
         engine.check_live(&table.core)?;
         engine.ask(false)?;
+        engine.flush_log()?;
         let load = Load::begin(&*table.core.tree, engine.publisher.visible());
         loader.load = Some(load.ok_or_else(|| Error::NotEmpty { name: table.name().to_owned() })?);
         Ok(loader)
@@ -303,7 +304,7 @@ fn is_long(value: &[u8]) -> bool {
 /// 1. The log and the data file have their reserves, if the table only appends or the data file has more than
 ///    `UNRESERVED_PAGES`. Otherwise files of the load could fill the disk while the log, still short, lacks the room
 ///    that deletes and upkeep need.
-/// 2. The change that freed the pages is durable.
+/// 2. The pages that others have given up are free.
 /// 3. No part of the disk reserve is lent out. The emptying of a segment borrows from the reserve and later returns
 ///    more than it took, so files do not grow meanwhile.
 fn is_ready(table: &Table) -> Result<()> {
@@ -315,7 +316,9 @@ fn is_ready(table: &Table) -> Result<()> {
         // The size of the load is not known in advance.
         engine.make_reserves(u64::MAX)?;
     }
-    engine.flush_log()?;
+    if engine.pages.has_unread() {
+        engine.flush_log()?;
+    }
     while engine.structures.is_room_lent() {
         engine.ask(false)?;
     }

@@ -128,7 +128,7 @@ pub struct SpaceStats {
     pub free_pages: u64,
     /// Of the free pages, the holes: those whose space was returned to the disk.
     pub hole_pages: u64,
-    /// Retired pages, which wait for readers of older versions.
+    /// Retired pages, which wait for readers of older versions, or for the next flush of the log.
     pub retired_pages: u64,
 }
 

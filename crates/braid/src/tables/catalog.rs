@@ -191,7 +191,12 @@ impl TableCore {
     /// # Errors
     /// When another load or rollback is under way.
     pub(crate) fn begin_load(&self) -> Result<()> {
-        if self.loading.swap(true, Ordering::SeqCst) { Err(self.loading()) } else { Ok(()) }
+        if self.loading.swap(true, Ordering::SeqCst) {
+            return Err(self.loading());
+        }
+        // A stretch of a compaction that began before ends first.
+        drop(self.hold());
+        Ok(())
     }
 
     /// Ends the load or rollback.

@@ -3,8 +3,8 @@
 //! Whoever has a [`HeldTable`] is the only one to change the structure of the table, its view, and which queues it has.
 //! Commits go on adding to the active queues, and range tombstones come with them.
 //!
-//! Locks are taken in this order: that of upkeep ([`crate::engine::upkeep`]), those of tables, that of the superblock.
-//! While a database serves, everybody who holds a table has the first one too, so one structure changes at a time.
+//! Locks are taken in the order upkeep ([`crate::engine::upkeep`]), stretches ([`crate::engine::stretches`]), tables,
+//! superblock. Who holds a table while a database serves has the first or the second one too.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -34,6 +34,11 @@ impl TableCore {
     /// Holds the table, once nobody else does.
     pub(crate) fn hold(&self) -> HeldTable<'_> {
         HeldTable { table: self, _one: self.held.lock() }
+    }
+
+    /// Whether somebody holds the table now.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_locked()
     }
 }
 

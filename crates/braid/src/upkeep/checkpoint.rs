@@ -11,8 +11,8 @@
 //! Invariants:
 //! - Nothing that the older image refers to is overwritten before the flip.
 //! - In an image every page is either reached by a root or free.
-//! - The worker alone writes checkpoints, with no apply under way. All tables are held while their roots and the free
-//!   list are captured.
+//! - The worker alone writes checkpoints, with no apply and no stretch under way. All tables are held while their roots
+//!   and the free list are captured.
 //! - Pages that a load has taken are free in the image until its flush-end is logged.
 
 use std::sync::Arc;
@@ -36,7 +36,11 @@ use crate::{
 
 /// Writes a checkpoint.
 pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+    // Segments that are dead when all is written are those that were dead for the image.
+    let _alone = engine.stretches.alone();
     retain::retain(engine, held)?;
+    // Pages that were given up before may be needed for the image.
+    engine.flush_log()?;
     let tables = engine.catalog.all();
     let still = held::hold_all(&tables);
     let mut superblock = engine.superblock.lock();
@@ -52,7 +56,7 @@ pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
         release_dead(engine, kept);
     }
     // From here on no error is a lack of space that could end later, so no error is tried again.
-    engine.wal.flush_through(image.flush_ends_below)?;
+    engine.flush_log()?;
     let write = write_of(engine, place, &bytes);
     engine.store.psync().run_all(vec![write, Request::flush(engine.pages.file(), 1)])?;
     superblock.set_image(image_place(place, &bytes))?;

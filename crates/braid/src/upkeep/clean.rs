@@ -109,6 +109,11 @@ pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
         let Some(cycle) = held.cycle.take().or_else(|| choose(engine)) else {
             return release(engine, held);
         };
+        // The end of the stretch that holds the table wakes the worker.
+        if cycle.loan.is_none() && engine.stretches.has(&cycle.table) {
+            held.cycle = Some(cycle);
+            return Ok(false);
+        }
         let filling = Filling::of(&cycle.table.documents.usage());
         if filling.is_above(URGENT, filling.live_bytes, engine.options.segment_bytes) {
             stretches = URGENT_STRETCHES;
@@ -168,7 +173,15 @@ fn stretch(engine: &Engine, held: &mut Upkeep, mut cycle: Cycle) -> Result<()> {
         return Ok(());
     }
     let (mut moved, mut times) = (Moved::default(), CompactionTimes::default());
-    let next = relocate::stretch(engine, &table.hold(), &cycle.low, &cycle.plan, &mut moved, &mut times);
+    let ended = engine.stretches.ended();
+    let mut stretch = || relocate::stretch(engine, &table.hold(), &cycle.low, &cycle.plan, &mut moved, &mut times);
+    let mut next = stretch();
+    // A stretch of a compaction may have had the room for a while. None is under way during what follows from a full
+    // disk.
+    let alone = matches!(next, Err(Error::DiskFull { .. })).then(|| engine.stretches.alone());
+    if alone.is_some() && engine.stretches.ended() != ended {
+        next = stretch();
+    }
     engine.cleaning.documents.fetch_add(moved.documents, Ordering::Relaxed);
     engine.cleaning.bytes.fetch_add(moved.bytes, Ordering::Relaxed);
     match next {
@@ -296,8 +309,11 @@ pub(crate) fn release(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     if dead == 0 || dead < 2 * held.stuck_bytes {
         return Ok(false);
     }
+    // What a stretch of a compaction gives up behind the checkpoint is not stuck.
+    let alone = engine.stretches.alone();
     checkpoint::write(engine, held)?;
     held.stuck_bytes = releasable(engine);
+    drop(alone);
     Ok(choose(engine).is_some())
 }
 

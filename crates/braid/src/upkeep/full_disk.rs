@@ -8,7 +8,8 @@
 //! | `EmptyDocuments` | the document segment with the fewest live bytes | room for these, lent from the reserve |
 //!
 //! Whoever finds the disk full takes the measures of its list one after the other, until one has given space back:
-//! a round ([`OF_ROUND`]); a sweep, and a commit with documents ([`OF_OTHERS`]).
+//! a round ([`OF_ROUND`]); a sweep, and a commit with documents ([`OF_OTHERS`]). No stretch of a compaction is under
+//! way meanwhile: it could take what is given back.
 //!
 //! Left to others: the shares of the reserve ([`space::Class`]); the slices of a round ([`crate::apply::round`]); which
 //! commits are refused ([`crate::engine::pressure`]); the log kept for readers ([`crate::engine::retention`]).
@@ -45,25 +46,47 @@ const OF_OTHERS: [Measure; 3] = [Measure::ReleaseDead, Measure::EmptyNodes, Meas
 /// Live bytes of node segments that are emptied together: far less than the room that is reserved for that.
 const EMPTIED_BYTES: u64 = 128 << 10;
 
-/// The outcome of a round, where space that was given back lets another round follow.
-pub(crate) fn of_round(engine: &Engine, held: &mut Upkeep, outcome: Result<()>) -> Result<()> {
-    match outcome {
-        Err(Error::DiskFull { .. }) if relieve(engine, held, &OF_ROUND)? => Ok(()),
-        outcome => outcome,
-    }
+/// Runs a round. Where space was given back, another round can follow.
+pub(crate) fn of_round(engine: &Engine, held: &mut Upkeep, round: impl FnMut(&mut Upkeep) -> Result<()>) -> Result<()> {
+    relieved(engine, held, &OF_ROUND, (), round)
 }
 
-/// The outcome of a sweep: whether there is more to sweep.
-pub(crate) fn of_sweep(engine: &Engine, held: &mut Upkeep, outcome: Result<bool>) -> Result<bool> {
-    match outcome {
-        Err(Error::DiskFull { .. }) if relieve(engine, held, &OF_OTHERS)? => Ok(true),
-        outcome => outcome,
-    }
+/// Runs a sweep. Returns whether there is more to sweep.
+pub(crate) fn of_sweep(
+    engine: &Engine, held: &mut Upkeep, sweep: impl FnMut(&mut Upkeep) -> Result<bool>,
+) -> Result<bool> {
+    relieved(engine, held, &OF_OTHERS, true, sweep)
 }
 
 /// Relief for a commit that found no room for its documents.
 pub(crate) fn of_commit(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+    let _alone = engine.stretches.alone();
     relieve(engine, held, &OF_OTHERS).map(drop)
+}
+
+/// Takes a step. Where the step finds the disk full, a stretch of a compaction may have had the room for a while: the
+/// step is taken once more without it. Where that is of no use, measures are taken. If one of them has given space
+/// back, the step is taken before a stretch can have that space, and is due `again` if that was not enough.
+fn relieved<T>(
+    engine: &Engine, held: &mut Upkeep, measures: &[Measure], again: T, mut step: impl FnMut(&mut Upkeep) -> Result<T>,
+) -> Result<T> {
+    let ended = engine.stretches.ended();
+    let mut outcome = step(held);
+    if !matches!(outcome, Err(Error::DiskFull { .. })) {
+        return outcome;
+    }
+    let _alone = engine.stretches.alone();
+    if engine.stretches.ended() != ended {
+        engine.flush_log()?;
+        outcome = step(held);
+    }
+    match outcome {
+        Err(Error::DiskFull { .. }) if relieve(engine, held, measures)? => match step(held) {
+            Err(Error::DiskFull { .. }) => Ok(again),
+            outcome => outcome,
+        },
+        outcome => outcome,
+    }
 }
 
 fn relieve(engine: &Engine, held: &mut Upkeep, measures: &[Measure]) -> Result<bool> {
@@ -165,4 +188,36 @@ fn empty_nodes(engine: &Engine) -> Result<bool> {
 /// Bytes of segments of all tables that no checkpoint could release now.
 fn in_use(engine: &Engine) -> u64 {
     usage::segment_bytes(&engine.catalog) - usage::dead_bytes(&engine.catalog)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use super::*;
+    use crate::options::Options;
+
+    #[test]
+    fn a_step_that_finds_the_disk_full_beside_a_stretch_is_taken_once_more() {
+        let options = Options::new().background(false);
+        let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let engine = database.engine();
+        let full = || Error::DiskFull { path: engine.path.clone(), problem: "no room".into() };
+        let held = &mut engine.upkeep.lock();
+        for is_beside in [true, false] {
+            let mut times = 0;
+            let outcome = relieved(engine, held, &[], (), |_| {
+                times += 1;
+                if is_beside && times == 1 {
+                    drop(engine.stretches.alone().begin());
+                    return Err(full());
+                }
+                if is_beside { Ok(()) } else { Err(full()) }
+            });
+            assert_eq!((outcome.is_ok(), times), (is_beside, if is_beside { 2 } else { 1 }));
+        }
+        assert!(engine.stretches.is_idle());
+    }
 }

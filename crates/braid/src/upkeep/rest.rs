@@ -30,9 +30,12 @@ const LOG_BYTES_MIN: u64 = 4 << 20;
 const LOG_PART: u64 = 50;
 
 /// Whether there is space to give back that is worth a checkpoint.
-pub(crate) fn is_due(engine: &Engine) -> bool {
+pub(crate) fn is_due(engine: &Engine) -> Result<bool> {
+    if engine.pages.has_unread() {
+        engine.flush_log()?;
+    }
     let is_long = engine.options.retain_log_bytes == 0 && engine.wal.is_beyond(log_bytes(engine));
-    is_long || engine.pages.has_surplus() || wanted::is_left(engine)
+    Ok(is_long || engine.pages.has_surplus() || wanted::is_left(engine))
 }
 
 /// Writes a checkpoint, and gives back the space that is not needed at rest.
@@ -53,6 +56,7 @@ pub(crate) fn checkpoint(engine: &Engine, held: &mut Upkeep) -> Result<()> {
 
 /// Writes a checkpoint, and gives back the space that the data file does not need.
 pub(crate) fn cut(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+    let _alone = engine.stretches.alone();
     for _ in 0..2 {
         // The changes that gave up the left out pages must be durable, because a writer that fills these pages again
         // writes there before any flush.

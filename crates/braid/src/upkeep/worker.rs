@@ -13,9 +13,9 @@
 //! 5. Its I/O makes way for reads ([`psync::Background`]).
 //! 6. A full disk, or a failed read, makes the worker pause and try again; any other failure ends all writing.
 //!
-//! Invariant: table states and structures are changed, and checkpoints written, one thing at a time. The worker does
-//! so, and between its turns the end of a load ([`crate::handles::load`]) and compactions
-//! ([`crate::upkeep::compact`]). Each holds the table that it changes ([`crate::tables::held`]).
+//! Invariant: a table is changed by who holds it ([`crate::tables::held`]). The worker does so, between its turns the
+//! end of a load ([`crate::handles::load`]), and beside them a stretch of a compaction ([`crate::upkeep::compact`]). No
+//! stretch is under way while a checkpoint is written, or a full disk relieved ([`crate::engine::stretches`]).
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use index::Seq;
 
 use crate::{
     apply::{
-        choice::{self, Choice},
+        choice::{self, Choice, Held},
         round,
     },
     engine::{Engine, Work, learned, log_ahead, signal::Request as Asked, upkeep::Upkeep},
@@ -195,7 +195,7 @@ impl Worker {
             Err(_) => return outcome,
         };
         let yields = engine.retention.yields();
-        let rests = idle.rests && outcome.is_ok() && rest::is_due(engine);
+        let rests = idle.rests && outcome.is_ok() && rest::is_due(engine)?;
         if asked.checkpoint || trims || old || yields || rests || (unsaved && (idle.applies || trim)) {
             let is_quiet = visible == Seq(engine.wal.last_seq()) && engine.pressure.full_disk().is_none() && !yields;
             if outcome.is_ok() && is_quiet && (asked.rest || idle.rests) {
@@ -230,43 +230,41 @@ impl Worker {
 /// Applies every queue that is `wanted`, round by round. Segments that die thereby are released with checkpoints where
 /// they are many.
 fn apply_all(engine: &Engine, held: &mut Upkeep, wanted: impl Fn(&Opq) -> bool) -> Result<()> {
-    let next = || {
-        let choices = choice::left_over(engine);
-        if choices.is_empty() { choice::fullest(engine, &wanted) } else { choices }
-    };
+    let next = || choice::next(engine, || choice::fullest(engine, &wanted));
     while !next().is_empty() {
         // Before a round, and not behind the last one: the checkpoint or the cleaning that follows releases the dead
         // segments of the last. The choice comes behind it, because a checkpoint that retains states cuts sections
         // anew.
         clean::release(engine, held)?;
-        round(engine, held, &next())?;
+        round(engine, held, next())?;
         note_log(engine);
     }
     Ok(())
 }
 
-/// Runs a round.
-fn round(engine: &Engine, held: &mut Upkeep, choices: &[Choice]) -> Result<()> {
-    let outcome = round::run(engine, held, choices);
-    full_disk::of_round(engine, held, outcome)
+/// Runs a round. Where it is tried again, it takes what is left of it.
+fn round(engine: &Engine, held: &mut Upkeep, choices: Vec<Choice>) -> Result<()> {
+    let mut choices = Some(choices);
+    full_disk::of_round(engine, held, |held| {
+        let choices = choices.take().unwrap_or_else(|| choice::left_over(engine, Held::Too));
+        round::run(engine, held, &choices)
+    })
 }
 
 /// Sweeps a stretch, if there is one to be swept. Returns whether there is more.
 fn sweep(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
-    let outcome = sweep::turn(engine, held);
-    full_disk::of_sweep(engine, held, outcome)
+    full_disk::of_sweep(engine, held, |held| sweep::turn(engine, held))
 }
 
 /// Runs one round, where one is due.
 fn apply_due(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     let choices = next(engine);
-    if choices.is_empty() { Ok(()) } else { round(engine, held, &choices) }
+    if choices.is_empty() { Ok(()) } else { round(engine, held, choices) }
 }
 
 /// The sections that the next round takes, if one is due.
 fn next(engine: &Engine) -> Vec<Choice> {
-    let choices = choice::left_over(engine);
-    if choices.is_empty() { choice::due(engine) } else { choices }
+    choice::next(engine, || choice::due(engine))
 }
 
 /// Notes how much of the log a recovery needs, for the next rounds and for the delay of writers. Commits that are in

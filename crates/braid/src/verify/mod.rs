@@ -112,7 +112,8 @@ fn compare_documents(table: &TableCore, live: &Documents, used: &Documents, resu
 }
 
 fn capture(engine: &Engine) -> Result<Moment> {
-    let _alone = engine.upkeep.lock();
+    let _upkeep = engine.upkeep.lock();
+    let _alone = engine.stretches.alone();
     let tables = engine.catalog.all();
     let all = tables.clone();
     let _held = held::hold_all(&all);

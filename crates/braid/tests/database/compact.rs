@@ -176,12 +176,12 @@ fn a_reader_of_an_older_state_goes_on_and_then_space_returns(structure: Structur
     // By number. What is made anew goes to the last one too.
     nodes.sort_by_key(|file| file.as_os_str().len());
     nodes.pop();
-    // Pages, or segments of nodes, which go with a checkpoint.
-    let kept = || match structure {
-        Structure::BTree => db.stats().expect("stats").space.retired_pages,
-        _ => {
-            db.checkpoint().expect("a checkpoint");
-            nodes.iter().filter(|file| disk.read_file(file).is_some()).count() as u64
+    // Pages, which go with a flush of the log, or segments of nodes, which go with a checkpoint.
+    let kept = || {
+        db.checkpoint().expect("a checkpoint");
+        match structure {
+            Structure::BTree => db.stats().expect("stats").space.retired_pages,
+            _ => nodes.iter().filter(|file| disk.read_file(file).is_some()).count() as u64,
         }
     };
     let mut range = table.iter();

@@ -122,6 +122,7 @@ impl Home {
 
     /// Applies a batch as the layer above does: data, flush, log, install.
     pub fn apply(&mut self, updates: &Updates, snapshots: &[u64]) -> Result<Applied> {
+        self.log_is_durable();
         let horizon: Horizon = snapshots.iter().copied().map(Seq).collect();
         let applied = self.tree.apply(updates, &horizon, &|_| {})?;
         self.psync.run_all(vec![Request::flush(self.pages.file(), 0)])?;
@@ -132,8 +133,14 @@ impl Home {
         Ok(applied)
     }
 
+    /// The changes so far are durable, so pages that they gave up are free once no reader needs them.
+    pub fn log_is_durable(&self) {
+        self.pages.release_unread(self.pages.take_unread());
+    }
+
     /// Applies a batch whose documents were retained before.
     pub fn apply_retained(&mut self, updates: &Updates, snapshots: &[u64]) -> Applied {
+        self.log_is_durable();
         let horizon: Horizon = snapshots.iter().copied().map(Seq).collect();
         let applied = self.tree.apply(updates, &horizon, &|_| {}).expect("a disk that works");
         self.flush();

@@ -209,6 +209,7 @@ fn a_held_view_keeps_its_pages_and_gives_them_back() {
     let old = scan(&held, &Bounds::all(), 1, Direction::Forward).expect("whole");
     assert_eq!(old, model.range(&Bounds::all(), 1));
     drop(held);
+    home.log_is_durable();
     assert_eq!(home.pages.stats().retired_pages, 0, "the newest version retires nothing");
     home.check_pages();
     drop(younger);
@@ -216,6 +217,7 @@ fn a_held_view_keeps_its_pages_and_gives_them_back() {
     home.apply(&Updates::new(gone), &[]).expect("a disk that works");
     let gone = (0..10_000).map(|number| (key(number), 100, Change::Delete)).collect();
     home.apply(&Updates::new(gone), &[]).expect("a disk that works");
+    home.log_is_durable();
     let after = home.pages.stats();
     assert_eq!(after.free_pages, after.total_pages - 1, "all but the header: {before:?} {after:?}");
 }

@@ -93,6 +93,7 @@ fn readers_see_whole_versions() {
         });
         drop(newest);
         home.check_pages();
+        home.log_is_durable();
         assert_eq!(home.pages.stats().retired_pages, 0);
     }
 }

@@ -235,6 +235,7 @@ fn nearly_emptied() -> (Home, Model, Updates) {
     let gone: Vec<_> = gone.map(|number| (key(number), 2, Change::Delete)).collect();
     let (before, last) = gone.split_at(gone.len() - 10);
     home.apply(&Updates::part(before, 1), &[]).expect("a disk that works");
+    home.log_is_durable();
     model.apply(&Updates::new(before.to_vec()));
     (home, model, Updates::part(last, 2))
 }

@@ -186,7 +186,7 @@ mod tests {
             let round = || {
                 let held = &mut engine.upkeep.lock();
                 let choices = if table.core.state.load().frozen.is_some() {
-                    choice::left_over(engine)
+                    choice::left_over(engine, choice::Held::Too)
                 } else {
                     choice::fullest(engine, |_| true)
                 };
