@@ -1,9 +1,9 @@
 //! Stretches of compactions, which run beside the worker.
 //!
-//! 1. A stretch runs in the thread of its caller. It holds its table, and does without the lock of upkeep. So rounds,
-//!    sweeps and cleaning of other tables go on meanwhile.
+//! 1. A stretch runs in the thread of its caller. It holds its table, and does without the lock of upkeep. So rounds of
+//!    other tables go on meanwhile, and sweeps and cleaning until they come to the table of the stretch.
 //! 2. At most one stretch is under way, so its memory and its room come once on top of the worker's.
-//! 3. The worker leaves the table of a stretch alone where it can, and is woken when the stretch ends.
+//! 3. Rounds leave the table of a stretch alone where they can, and the worker is woken when the stretch ends.
 //! 4. Who captures all tables, or finds the disk full, waits for the stretch, and keeps the next from beginning
 //!    ([`Stretches::alone`]).
 //!
@@ -45,8 +45,8 @@ impl Stretches {
         self.under_way.load(Ordering::Acquire)
     }
 
-    /// Whether the stretch under way has this table. If so the worker leaves the table alone, and is to be woken when the
-    /// stretch ends.
+    /// Whether the stretch under way has this table. If so a round leaves the table alone, and the end of the stretch
+    /// wakes the worker.
     pub(crate) fn has(&self, table: &TableCore) -> bool {
         if !self.are_under_way() {
             return false;

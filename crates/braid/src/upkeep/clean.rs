@@ -109,11 +109,6 @@ pub(crate) fn turn(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
         let Some(cycle) = held.cycle.take().or_else(|| choose(engine)) else {
             return release(engine, held);
         };
-        // The end of the stretch that holds the table wakes the worker.
-        if cycle.loan.is_none() && engine.stretches.has(&cycle.table) {
-            held.cycle = Some(cycle);
-            return Ok(false);
-        }
         let filling = Filling::of(&cycle.table.documents.usage());
         if filling.is_above(URGENT, filling.live_bytes, engine.options.segment_bytes) {
             stretches = URGENT_STRETCHES;

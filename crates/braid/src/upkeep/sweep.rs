@@ -114,8 +114,7 @@ fn look(engine: &Engine) -> (Option<Sweep>, Option<Seq>) {
     let mut waits: Option<Seq> = None;
     let of_table = |table: Arc<TableCore>| {
         let state = table.state.load_full();
-        let is_left = table.is_damaged() || table.check_not_loading().is_err() || engine.stretches.has(&table);
-        if state.tombstones.is_empty() || is_left {
+        if state.tombstones.is_empty() || table.is_damaged() || table.check_not_loading().is_err() {
             return None;
         }
         let horizon = engine.horizon(&table);
