@@ -59,8 +59,11 @@ pub(crate) fn left_over(engine: &Engine, held: Held) -> Vec<Choice> {
         let is_needed = || full_disk || table.oldest_queued().is_some_and(|oldest| oldest < too_old);
         held == Held::Left && !is_needed() && engine.stretches.has(table)
     };
-    for table in engine.catalog.live().into_iter().filter(|table| !waits(table)) {
+    for table in engine.catalog.live() {
         let state = table.state.load_full();
+        if state.frozen.is_some() && waits(&table) {
+            continue;
+        }
         let sections = if state.frozen.is_some() { Vec::new() } else { state.active.filled() };
         left |= state.frozen.is_some();
         if state.frozen.is_some() || (full_disk && !sections.is_empty()) {
@@ -116,7 +119,12 @@ fn candidates(tables: &[Arc<TableCore>], wanted: impl Fn(&Opq) -> bool) -> Vec<C
 fn leave_held(
     engine: &Engine, tables: &[Arc<TableCore>], candidates: &mut Vec<Candidate>, needed: impl Fn(&Candidate) -> bool,
 ) {
-    let is_held: Vec<bool> = tables.iter().map(|table| engine.stretches.has(table)).collect();
+    if !engine.stretches.are_under_way() {
+        return;
+    }
+    let waits = |table: usize| candidates.iter().any(|candidate| candidate.table == table);
+    let is_held = |(number, table): (usize, &Arc<TableCore>)| waits(number) && engine.stretches.has(table);
+    let is_held: Vec<bool> = tables.iter().enumerate().map(is_held).collect();
     let bytes = |of_held: bool| -> u64 {
         let of = |candidate: &&Candidate| is_held[candidate.table] == of_held;
         candidates.iter().filter(of).map(|candidate| candidate.bytes).sum()

@@ -175,16 +175,11 @@ pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Appli
     flush_files(engine, applied.flat_map(|applied| &applied.files))
 }
 
-/// Flushes these files, each once, in one psync.
-///
-/// The system tells a failed flush of a file once. So files are flushed by one thread at a time, and a failure is noted
-/// before the next.
+/// Flushes these files, each once, in one psync. A failure ends all writing, as that of any write.
 pub(crate) fn flush_files<'a>(engine: &Engine, files: impl Iterator<Item = &'a File>) -> Result<Flushed> {
     let flushed = Flushed::of(files);
     let requests = flushed.0.iter().map(|file| Request::flush(file, 0)).collect();
-    let _one = engine.flushing.lock();
-    engine.health.check()?;
-    engine.store.psync().run_all(requests).map_err(|error| engine.write_error(error.into()))?;
+    engine.run_with_flushes(requests)?;
     Ok(flushed)
 }
 

@@ -269,9 +269,10 @@ impl Engine {
         }
     }
 
-    /// Writes documents. On a full disk, tries again as long as the bytes of segments become fewer.
+    /// Writes documents. On a full disk, tries again as long as the bytes of segments become fewer, and once where a
+    /// stretch of a compaction ended meanwhile.
     fn find_room_for_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
-        let mut least = u64::MAX;
+        let (mut least, mut is_excused) = (u64::MAX, false);
         loop {
             let ended = self.stretches.ended();
             match self.write_documents(items, inline) {
@@ -280,12 +281,13 @@ impl Engine {
                     self.cleaning.want_room();
                     let asked = self.ask(false);
                     let left = usage::segment_bytes(&self.catalog);
-                    // The copies of a stretch count too, and their old places go later.
-                    let is_beside = self.stretches.ended() != ended;
+                    // The copies of a stretch count too, and their old places go later. That excuses one try.
+                    let is_beside = self.stretches.ended() != ended && !is_excused;
                     if asked.is_err() || (left >= least && !is_beside) {
                         return Err(error);
                     }
-                    least = left;
+                    is_excused |= left >= least;
+                    least = least.min(left);
                 }
                 outcome => return outcome,
             }

@@ -45,7 +45,7 @@ use std::{
 
 use index::Seq;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use psync::Lock;
+use psync::{Lock, Request};
 use space::{FileStore, PagedFile};
 use wal::{Lsn, Wal};
 
@@ -125,7 +125,7 @@ pub(crate) struct Engine {
     /// Held by the worker during its turn, and by whoever changes a table as a whole or needs all of them unchanged.
     pub(crate) upkeep: Mutex<Upkeep>,
     pub(crate) stretches: Stretches,
-    /// Held during a flush of the log for pages, or of files that a flush-end will refer to.
+    /// Held during a flush of the log for pages, or of files that the log or an image will refer to.
     pub(crate) flushing: Mutex<()>,
     pub(crate) counters: EngineCounters,
     /// One creation or drop of a table at a time.
@@ -385,7 +385,8 @@ impl Engine {
         if error.is_write_failure() && !error.is_no_space() {
             self.fail(error.cause());
         }
-        // Beside a stretch of a compaction the disk may be full for a moment only, and what fails is tried again.
+        // Beside a stretch of a compaction the disk may be full for a moment only. The kept log stays until the disk is
+        // full without one.
         let is_full = error.kind() == ErrorKind::DiskFull && !self.stretches.are_under_way();
         if is_full && self.retention.yield_space() {
             self.signal.kick();
@@ -400,6 +401,15 @@ impl Engine {
         let unread = self.pages.take_unread();
         self.wal.flush_through(self.wal.end())?;
         self.pages.release_unread(unread);
+        Ok(())
+    }
+
+    /// Runs requests with flushes of files that the log or an image will refer to. The system tells a failed flush of a
+    /// file once, so one thread at a time does this, and a failure is noted before the next.
+    pub(crate) fn run_with_flushes(&self, requests: Vec<Request>) -> Result<()> {
+        let _one = self.flushing.lock();
+        self.health.check()?;
+        self.store.psync().run_all(requests).map_err(|error| self.write_error(error.into()))?;
         Ok(())
     }
 

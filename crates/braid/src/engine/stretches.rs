@@ -9,7 +9,7 @@
 //!
 //! Invariant: locks are taken in the order upkeep, stretches, tables, superblock.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
@@ -52,13 +52,15 @@ impl Stretches {
             return false;
         }
         // The order matters: a stretch gives its table up before it looks whether it was awaited.
-        self.awaited.store(true, Ordering::SeqCst);
+        self.awaited.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         table.is_held()
     }
 
     /// Whether the worker has waited for a stretch since the last call.
     pub(crate) fn take_awaited(&self) -> bool {
-        self.awaited.swap(false, Ordering::SeqCst)
+        fence(Ordering::SeqCst);
+        self.awaited.swap(false, Ordering::Relaxed)
     }
 
     /// How many stretches have ended. Where this has not changed from before a step until one is alone, none was under

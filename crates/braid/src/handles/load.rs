@@ -169,7 +169,7 @@ impl Loader {
         let mut files = std::mem::take(&mut loaded.files);
         files.extend(self.unflushed.take());
         files.extend(table.core.documents.take_unflushed());
-        let flushed = install::flush_files(engine, files.iter()).map_err(|error| engine.write_error(error))?;
+        let flushed = install::flush_files(engine, files.iter())?;
         let seq = self.replace(loaded, &flushed)?;
         engine.publish();
         engine.publisher.wait(seq).map_err(|()| engine.outcome_unknown())?;
@@ -299,14 +299,15 @@ fn is_long(value: &[u8]) -> bool {
     value.len() > INLINE_BYTES_MAX
 }
 
-/// Returns when pages that were just taken may be written, because three conditions hold:
+/// Returns when a load may go on to write, because two conditions hold:
 ///
 /// 1. The log and the data file have their reserves, if the table only appends or the data file has more than
 ///    `UNRESERVED_PAGES`. Otherwise files of the load could fill the disk while the log, still short, lacks the room
 ///    that deletes and upkeep need.
-/// 2. The pages that others have given up are free.
-/// 3. No part of the disk reserve is lent out. The emptying of a segment borrows from the reserve and later returns
+/// 2. No part of the disk reserve is lent out. The emptying of a segment borrows from the reserve and later returns
 ///    more than it took, so files do not grow meanwhile.
+///
+/// Pages that others have given up meanwhile are made free for the pages to come.
 fn is_ready(table: &Table) -> Result<()> {
     let engine = table.engine();
     engine.check_writable()?;

@@ -73,7 +73,7 @@ impl Table {
         let (retained, restored) = changes(core, &opened.header.documents, opened.header.tombstones.clone());
         engine.flush_log()?;
         let applied = core.past()?.roll_back(&opened.header.root).map_err(|error| engine.write_error(error.into()))?;
-        let flushed = install::flush(engine, iter::once(&applied)).map_err(|error| engine.write_error(error))?;
+        let flushed = install::flush(engine, iter::once(&applied))?;
         let record = RollBack { table: core.id, to };
         let (flushed, retained) = (&flushed, retained.as_slice());
         let replacement = Replacement { engine, table: &held, flushed, retained, restored: Some(restored) };

@@ -4,7 +4,7 @@
 //! Commits go on adding to the active queues, and range tombstones come with them.
 //!
 //! Locks are taken in the order upkeep ([`crate::engine::upkeep`]), stretches ([`crate::engine::stretches`]), tables,
-//! superblock. Who holds a table while a database serves has the first or the second one too.
+//! superblock. Who changes a structure while a database serves has the first or the second one too.
 
 use std::{ops::Deref, sync::Arc};
 

@@ -58,7 +58,7 @@ pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     // From here on no error is a lack of space that could end later, so no error is tried again.
     engine.flush_log()?;
     let write = write_of(engine, place, &bytes);
-    engine.store.psync().run_all(vec![write, Request::flush(engine.pages.file(), 1)])?;
+    engine.run_with_flushes(vec![write, Request::flush(engine.pages.file(), 1)])?;
     superblock.set_image(image_place(place, &bytes))?;
     drop(superblock);
     engine.note_checkpoint(&image);

@@ -377,7 +377,9 @@ fn begin(engine: &Engine) -> Result<UnderWay<'_>> {
             return Ok(alone.begin());
         }
         drop(alone);
-        engine.ask(false)?;
+        // No loan outlives a turn of the worker, unless the turn ends all writing.
+        drop(engine.upkeep.lock());
+        engine.check_writable()?;
     }
 }
 
