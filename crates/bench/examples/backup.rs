@@ -115,7 +115,8 @@ fn fill(db: &Database, table: &Table, records: u64, value_bytes: usize) -> Outco
         random.fill(&mut value[..]);
         batch.put(table, key(number), &value);
         if batch.bytes() > 1 << 20 || number + 1 == records {
-            db.write(std::mem::take(&mut batch))?;
+            db.write(&batch)?;
+            batch.clear();
         }
     }
     db.drain()?;

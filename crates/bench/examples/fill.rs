@@ -93,7 +93,8 @@ fn fill(db: &Database, table: &Table, records: u64, order: Order, thread: u64, t
             values::write(record, 0, &mut value);
             batch.put(table, key, &value);
         }
-        db.write(std::mem::take(&mut batch))?;
+        db.write(&batch)?;
+        batch.clear();
         at += threads * BATCH;
     }
     Ok(())

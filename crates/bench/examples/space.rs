@@ -56,10 +56,11 @@ fn in_batches(
     for number in numbers {
         add(&mut batch, number);
         if batch.len() as u64 == BATCH {
-            db.write(std::mem::take(&mut batch))?;
+            db.write(&batch)?;
+            batch.clear();
         }
     }
-    db.write(batch)?;
+    db.write(&batch)?;
     Ok(())
 }
 

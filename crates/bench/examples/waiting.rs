@@ -64,7 +64,7 @@ fn measure(directory: &Path, structure: Structure, count: u64, deletes: bool) ->
                 batch.put(&table, key(order.at(position), 16), VALUE);
             }
         }
-        db.write(batch)?;
+        db.write(&batch)?;
     }
     let put = begun.elapsed().as_secs_f64() * 1e6 / count.max(1) as f64;
     let mut random = SmallRng::seed_from_u64(2);

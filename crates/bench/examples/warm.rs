@@ -68,7 +68,7 @@ fn fill(db: &Database, table: &Table, records: u64) -> braid::Result<()> {
         for number in first..(first + BATCH).min(records) {
             batch.put(table, key(number), [number.to_le_bytes()[0]; VALUE_BYTES]);
         }
-        db.write(batch)?;
+        db.write(&batch)?;
     }
     db.checkpoint()
 }

@@ -69,7 +69,7 @@ fn write_one(
                 }
                 Ok(())
             })?;
-            database.write_with(batch, durability)?;
+            database.write_with(&batch, durability)?;
         } else {
             transact(database, tables, thread, number, durability)?;
         }
@@ -261,13 +261,21 @@ mod tests {
         assert!(found(&|_| (), last + 1).contains("acknowledged and is lost"));
         assert!(found(&|_| (), last - 2).contains("only"));
         assert!(
-            found(&|table| table.delete(record_key(0, last - 3, 1)).expect("deleted"), last).contains("is missing")
+            found(&|table| table.delete(record_key(0, last - 3, 1)).map(drop).expect("deleted"), last)
+                .contains("is missing")
         );
-        assert!(found(&|table| table.put(record_key(0, 3, 1), b"").expect("put"), last).contains("is back"));
-        assert!(found(&|table| table.put(record_key(0, last, 1), b"x").expect("put"), last).contains("wrong value"));
-        assert!(found(&|table| table.put(record_key(0, last + 1, 0), b"").expect("put"), last).contains("not there"));
+        assert!(found(&|table| table.put(record_key(0, 3, 1), b"").map(drop).expect("put"), last).contains("is back"));
         assert!(
-            found(&|table| table.put(latest_key(0), (last - 1).to_be_bytes()).expect("put"), last).contains("in part")
+            found(&|table| table.put(record_key(0, last, 1), b"x").map(drop).expect("put"), last)
+                .contains("wrong value")
+        );
+        assert!(
+            found(&|table| table.put(record_key(0, last + 1, 0), b"").map(drop).expect("put"), last)
+                .contains("not there")
+        );
+        assert!(
+            found(&|table| table.put(latest_key(0), (last - 1).to_be_bytes()).map(drop).expect("put"), last)
+                .contains("in part")
         );
     }
 }

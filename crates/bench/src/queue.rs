@@ -93,7 +93,7 @@ impl<'a> Clients<'a> {
             let mut claim = WriteBatch::new();
             claim.delete(self.table, self.key(job));
             claim.put(self.table, self.key(CLAIMED + job), &value);
-            self.database.write_with(claim, self.config.durability)?;
+            self.database.write_with(&claim, self.config.durability)?;
             self.claims().committed(job);
             self.table.delete_with(self.key(CLAIMED + job), self.config.durability)?;
             tally.call(begun, 1);

@@ -126,7 +126,8 @@ impl<'a> Job<'a> {
             return Ok(());
         }
         let begun = Instant::now();
-        self.database.write_with(std::mem::take(batch), self.config.durability)?;
+        self.database.write_with(batch, self.config.durability)?;
+        batch.clear();
         tally.call(begun, operations);
         tally.put_bytes += operations * self.config.record_bytes();
         shared.progress(operations);
@@ -144,7 +145,7 @@ impl<'a> Job<'a> {
                 batch.put(self.table, &record.key, &record.value);
             }
             let begun = Instant::now();
-            self.database.write_with(batch, self.config.durability)?;
+            self.database.write_with(&batch, self.config.durability)?;
             tally.call(begun, 1);
             tally.put_bytes += self.config.batch as u64 * self.config.record_bytes();
             shared.progress(1);
@@ -212,7 +213,7 @@ impl<'a> Job<'a> {
                     batch.put(self.table, &record.key, &record.value);
                 }
                 left -= batch.len() as u64;
-                self.database.write_with(batch, self.config.durability)?;
+                self.database.write_with(&batch, self.config.durability)?;
             }
             self.applies.fetch_add(1, Ordering::AcqRel);
             let drained = self.database.drain();
@@ -240,7 +241,7 @@ impl<'a> Job<'a> {
                 batch.delete(self.table, &record.key);
                 record.key.pop();
             }
-            self.database.write_with(batch, self.config.durability)?;
+            self.database.write_with(&batch, self.config.durability)?;
         }
         Ok(())
     }

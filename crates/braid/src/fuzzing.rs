@@ -188,7 +188,7 @@ fn database() -> (SimDisk, Database) {
     }
     batch.put(&table, b"document", vec![7; 3000]);
     batch.put_expiring(&table, b"expiring", b"for a day", Duration::from_secs(86_400));
-    db.write(batch).expect("a commit");
+    db.write(&batch).expect("a commit");
     db.checkpoint().expect("a checkpoint");
     table.put(b"later", b"in the log").expect("a commit");
     drop(table);

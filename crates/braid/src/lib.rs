@@ -20,7 +20,7 @@
 //! let mut batch = WriteBatch::new(); // atomic, across tables too
 //! batch.delete(&users, "ada");
 //! batch.put(&db.table("retired", Structure::BTree)?, "ada", "1852");
-//! db.write(batch)?;
+//! db.write(&batch)?;
 //! # Ok(())
 //! # }
 //! ```
@@ -96,6 +96,7 @@ pub use handles::stats::{
     CacheStats, LogStats, NodeLookups, SpaceStats, Stats, StreamStats, StructureCacheStats, TableStats,
 };
 pub use handles::table::Table;
+pub use handles::ticket::Ticket;
 pub use handles::transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};
 pub use handles::writes::Swap;
 pub use index::{Figure, Seq, Unit};

@@ -62,6 +62,8 @@ pub enum Bug {
     TailCutEarly = 24,
     /// Segments of the log are released before a checkpoint that needs none of them is durable.
     SegmentsGivenBackEarly = 25,
+    /// A waker is left for a commit that has become visible meanwhile.
+    WakerLeftLate = 26,
 }
 
 impl Bug {
@@ -92,13 +94,14 @@ impl Bug {
     pub const OF_LOGS: [Self; 2] = [Self::FlushOverHole, Self::GrownFlushForgotten];
 
     /// Every bug that models of threads find, because the bug takes several threads.
-    pub const OF_THREADS: [Self; 6] = [
+    pub const OF_THREADS: [Self; 7] = [
         Self::SlotWakeDropped,
         Self::CompletedBeforeFlush,
         Self::PublishedOutOfOrder,
         Self::CallDropped,
         Self::AnnouncedLate,
         Self::WokenBeforePublished,
+        Self::WakerLeftLate,
     ];
 
     /// Every bug that histories of transactions show.

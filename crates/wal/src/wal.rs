@@ -164,7 +164,16 @@ impl Wal {
     /// # Errors
     /// [`Error::Failed`], [`Error::ReadOnly`].
     pub fn flush_through(&self, end: Lsn) -> Result<()> {
-        self.log()?.flush_through(end, &|| {})
+        self.flush_through_then(end, &|| {})
+    }
+
+    /// As [`Wal::flush_through`]. Where the caller's thread flushes, it calls `moved` before it wakes the others, as
+    /// for [`Wal::commit`].
+    ///
+    /// # Errors
+    /// [`Error::Failed`], [`Error::ReadOnly`].
+    pub fn flush_through_then(&self, end: Lsn, moved: &dyn Fn()) -> Result<()> {
+        self.log()?.flush_through(end, moved)
     }
 
     /// As [`Wal::flush_through`] for an appended record. The thread that flushes calls `moved` before it wakes the

@@ -45,7 +45,7 @@ impl Braid {
 impl Store for Braid {
     fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()> {
         match (puts, deletes) {
-            ([record], []) => return self.table.put(record.key, &record.value).map_err(Error::store),
+            ([record], []) => return self.table.put(record.key, &record.value).map(drop).map_err(Error::store),
             ([], [key]) => return self.table.delete(key).map_err(Error::store),
             _ => {}
         }
@@ -56,7 +56,7 @@ impl Store for Braid {
         for key in deletes {
             batch.delete(&self.table, key);
         }
-        self.database.write(batch).map_err(Error::store)
+        self.database.write(&batch).map(drop).map_err(Error::store)
     }
 
     fn get(&self, key: &Key, see: &mut dyn FnMut(&[u8])) -> Result<bool> {

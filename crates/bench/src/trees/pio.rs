@@ -114,11 +114,13 @@ impl Tree for Pio {
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self.table.put(key, value)?)
+        self.table.put(key, value)?;
+        Ok(())
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
-        Ok(self.table.delete(key)?)
+        self.table.delete(key)?;
+        Ok(())
     }
 
     fn scan(&self, first: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<u64> {

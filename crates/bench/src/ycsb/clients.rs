@@ -93,7 +93,7 @@ impl<'a> Clients<'a> {
                 break;
             }
             let begun = Instant::now();
-            self.database.write_with(batch, self.config.durability)?;
+            self.database.write_with(&batch, self.config.durability)?;
             tally.call(begun, taken.len() as u64);
             shared.progress(taken.len() as u64);
             for index in &taken {

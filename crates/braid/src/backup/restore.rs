@@ -497,7 +497,9 @@ impl<'a> Restore<'a> {
         if self.batch.bytes() < bytes.max(1) {
             return Ok(());
         }
-        self.db.write_with(std::mem::take(&mut self.batch), Durability::Os)
+        self.db.write_with(&self.batch, Durability::Os)?;
+        self.batch.clear();
+        Ok(())
     }
 
     fn finish(&mut self) -> Result<RestoreSummary> {

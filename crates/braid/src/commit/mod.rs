@@ -1,10 +1,11 @@
 //! The path of a commit.
 //!
-//! 1. `Engine::commit_items` checks the batch, waits its turn ([`crate::engine::pressure`]) and writes large values to
-//!    the document logs.
+//! 1. `Engine::submit_items` checks the batch, is admitted ([`crate::engine::pressure`]) and writes large values to the
+//!    document logs.
 //! 2. The commit takes log space together with its seq. That and the check of a transaction are one step
 //!    ([`crate::engine::recent`]).
-//! 3. The commit makes its record as safe as asked. One flush serves all commits that wait for one.
+//! 3. `Engine::settle` makes the record as safe as asked ([`crate::commit::settle`]). One flush serves all commits that
+//!    wait for one.
 //! 4. [`crate::engine::publish::Publisher`] carries the changes out in seq order ([`crate::commit::carry_out`]).
 //!
 //! Invariants: a record names only documents that are written, and the log's flush flushes these documents too; no
@@ -15,6 +16,7 @@ pub(crate) mod item;
 pub(crate) mod pacing;
 pub(crate) mod reads;
 pub(crate) mod schema;
+pub(crate) mod settle;
 pub(crate) mod validate;
 
 use std::{
@@ -30,12 +32,13 @@ use smallvec::SmallVec;
 use crate::{
     commit::{
         item::{BatchOperation, Item},
+        settle::Submitted,
         validate::Check,
     },
     engine::{
         Engine,
         pressure::Refusal,
-        publish::{Change, Pending, Safety},
+        publish::Change,
         recent::{NotLocked, Owner, Place, Places, Stripes},
         sweeps::FRAGMENTS_MAX,
     },
@@ -59,21 +62,13 @@ pub const VALUE_BYTES_MAX: u64 = 512 << 20;
 /// commit: once, and not to the log too. Bytes count per commit and table. With fewer, a document write would be short,
 /// and one more file to flush.
 const DOCUMENT_BYTES_MIN: usize = 64 << 10;
-/// Unwritten log bytes from which on a lazy commit hands them to the operating system.
-const LAZY_BYTES_MAX: u64 = 256 << 10;
 
 impl Engine {
-    /// Commits the writes of a transaction, unless there is a conflict; waits for locked keys as long as `timeout`.
-    pub(crate) fn commit_checked(
-        &self, items: &[Item<'_>], durability: Durability, timeout: Duration, check: &mut Check<'_>,
-    ) -> Result<Seq> {
-        self.commit_items(items, durability, timeout, Some(check))
-    }
-
-    /// Commits the items together.
-    pub(crate) fn commit_items(
+    /// Gives the items, as one commit, their place in the order of commits, unless a transaction's check finds a
+    /// conflict. Waits for locked keys as long as `timeout`.
+    pub(crate) fn submit_items(
         &self, items: &[Item<'_>], durability: Durability, timeout: Duration, mut check: Option<&mut Check<'_>>,
-    ) -> Result<Seq> {
+    ) -> Result<Submitted> {
         let mut deadline = None;
         loop {
             if let Some(check) = &mut check {
@@ -82,7 +77,7 @@ impl Engine {
             }
             let writing = self.writing.read();
             match self.try_commit(items, durability, check.as_deref_mut())? {
-                Tried::Committed(seq) => return Ok(seq),
+                Tried::Placed(submitted) => return Ok(submitted),
                 Tried::Locked(Locked { item, key }) => {
                     // The holder of the key may have to commit before the key is released.
                     drop(writing);
@@ -100,7 +95,7 @@ impl Engine {
         self.check_writable()?;
         self.check_tables(items)?;
         if items.is_empty() {
-            return Ok(Tried::Committed(self.publisher.visible()));
+            return Ok(Tried::Placed(Submitted::nothing(self.publisher.visible())));
         }
         let inline = Inline::of(items);
         let record_bytes = self.check_limits(items, &inline)?;
@@ -113,15 +108,14 @@ impl Engine {
         }
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         // Document bytes are counted where documents are written.
-        self.admit(record_bytes, reclaims(items))?;
+        let turn = self.admit(record_bytes, reclaims(items))?;
         let documents = self.find_room_for_documents(items, &inline)?;
         let payload = Arc::new(encode(items, &documents, record_bytes, &self.clock));
         match self.place(items, &payload, durability, check) {
             Ok(Placed::At(position)) => {
                 self.counters.committed(items.len(), bytes);
-                self.make_safe(&position, durability)?;
                 self.keep_written(items, &documents);
-                Ok(Tried::Committed(Seq(position.seq)))
+                Ok(Tried::Placed(Submitted::at(position, durability, turn)))
             }
             Ok(Placed::Locked(locked)) => {
                 abandon(items, &documents);
@@ -254,10 +248,11 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn admit(&self, bytes: u64, reclaims: bool) -> Result<()> {
+    /// Admits a commit. Returns the time at which it may count as done, if that is later.
+    pub(crate) fn admit(&self, bytes: u64, reclaims: bool) -> Result<Option<Instant>> {
         self.work_inline();
         match self.pressure.admit(bytes, reclaims) {
-            Ok(()) => Ok(()),
+            Ok(turn) => Ok(turn),
             Err(Refusal::FullDisk(problem)) => {
                 self.signal.kick();
                 Err(Error::DiskFull { path: self.path.clone(), problem })
@@ -365,57 +360,6 @@ impl Engine {
         let is_locked = |item: &Item<'_>| item.is_point() && self.recent.is_locked(item.table.id, item.key, owner);
         items.iter().position(is_locked).map(|item| Locked { item, key: items[item].key.to_vec() })
     }
-
-    /// Makes a record as safe as asked, publishes the due changes, and waits until this one is visible.
-    pub(crate) fn finish(&self, position: wal::Position, change: Change, durability: Durability) -> Result<()> {
-        self.announce(&position, change, durability);
-        self.make_safe(&position, durability)
-    }
-
-    /// Announces the change of a record, to be published once the record is as safe as asked.
-    fn announce(&self, position: &wal::Position, change: Change, durability: Durability) {
-        let safety = match durability {
-            Durability::Sync => Safety::Durable,
-            Durability::Os => Safety::Written,
-            Durability::Lazy(_) => Safety::Appended,
-        };
-        let pending = Pending { lsn: position.lsn, end: position.end, safety, change };
-        self.publisher.enqueue(Seq(position.seq), pending);
-    }
-
-    /// Makes an announced record as safe as asked, and waits until it is visible.
-    fn make_safe(&self, position: &wal::Position, durability: Durability) -> Result<()> {
-        self.threads.note_log(position.end);
-        let safe = match durability {
-            // The flushing thread publishes for all flushed commits.
-            Durability::Sync => self.wal.commit(position, &|| self.publish()),
-            Durability::Os => self.wal.write_through(position.end),
-            Durability::Lazy(interval) => self.lazily(position.end, interval),
-        };
-        if let Err(error) = safe {
-            let cause = Error::from(error).cause();
-            self.fail(&cause);
-            return Err(Error::OutcomeUnknown { cause });
-        }
-        if self.publisher.visible() < Seq(position.seq) {
-            self.publish();
-        }
-        let visible = self.publisher.wait(Seq(position.seq));
-        visible.map_err(|()| self.outcome_unknown())?;
-        self.work_inline();
-        Ok(())
-    }
-
-    fn lazily(&self, end: wal::Lsn, interval: Duration) -> std::result::Result<(), wal::Error> {
-        if !self.threads.note_lazy() {
-            return self.wal.flush_through(end);
-        }
-        self.keeper.flush_within(end, interval);
-        if end.0.saturating_sub(self.wal.written().0) > LAZY_BYTES_MAX {
-            self.wal.write_through(end)?;
-        }
-        Ok(())
-    }
 }
 
 /// A locked key, and the index of its item.
@@ -447,7 +391,7 @@ fn locked(stripes: &Stripes<'_>, items: &[Item<'_>], places: &Places, owner: Own
 
 /// The outcome of an attempt to commit.
 enum Tried {
-    Committed(Seq),
+    Placed(Submitted),
     /// Another owner has locked a key.
     Locked(Locked),
 }

@@ -47,7 +47,7 @@ impl Engine {
         if let Some(table) = self.catalog.by_name(name) {
             return check_structure(table, structure);
         }
-        self.admit(0, false)?;
+        let _turn = self.admit(0, false)?;
         let record = format::CreateTable {
             id: self.catalog.take_id(),
             structure,

@@ -1,14 +1,19 @@
-//! Deadlines of lazy commits.
+//! Deadlines of commits that nobody waits for.
 //!
-//! A lazy commit states the latest time at which a flush that covers the commit has to begin
-//! ([`Keeper::flush_within`]). A thread sleeps until the earliest such deadline ([`crate::engine::log_ahead`]).
+//! 1. A commit states the latest time at which a flush that covers the commit has to begin ([`Keeper::flush_within`]):
+//!    its interval for a lazy commit, and none for a submitted one.
+//! 2. A ticket whose commit is to count as done later leaves a waker ([`Keeper::wake_at`]).
+//! 3. A thread sleeps until the earliest of these times ([`crate::engine::log_ahead`]).
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
+    task::Waker,
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex};
+use index::Seq;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use wal::Lsn;
 
 use crate::words::clock::Clock;
@@ -16,10 +21,12 @@ use crate::words::clock::Clock;
 #[derive(Default)]
 pub(super) struct State {
     due: Option<(Instant, Lsn)>,
+    /// Who is woken when, by the system's clock. The seq is that of the ticket.
+    wakers: BTreeMap<(Instant, Seq), Waker>,
     stop: bool,
 }
 
-/// Deadlines of lazy commits.
+/// Deadlines of commits that nobody waits for.
 pub(crate) struct Keeper {
     pub(super) state: Mutex<State>,
     /// There is an earlier deadline, or the keeper was stopped.
@@ -33,6 +40,21 @@ impl State {
     /// The position through which the log has to be flushed now; returned once.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Lsn> {
         self.due.take_if(|(due, _)| *due <= now).map(|(_, end)| end)
+    }
+
+    /// The wakers whose time has come.
+    fn take_wakers(&mut self) -> Vec<Waker> {
+        let mut taken = Vec::new();
+        while let Some(first) = self.wakers.first_entry().filter(|first| first.key().0 <= Instant::now()) {
+            taken.push(first.remove());
+        }
+        taken
+    }
+
+    /// The earliest time at which there is something to do.
+    fn earliest(&self) -> Option<Instant> {
+        let waker = self.wakers.first_key_value().map(|((at, _), _)| *at);
+        self.due.map(|(due, _)| due).into_iter().chain(waker).min()
     }
 }
 
@@ -54,23 +76,53 @@ impl Keeper {
         }
     }
 
-    /// Ends the keeper's threads.
+    /// Wakes `waker` at a time, unless it is forgotten before. One waker is kept for each time and ticket. False where
+    /// the keeper was stopped.
+    pub(crate) fn wake_at(&self, at: Instant, ticket: Seq, waker: &Waker) -> bool {
+        let mut state = self.state.lock();
+        if state.stop {
+            return false;
+        }
+        let earliest = state.earliest().is_none_or(|earliest| at < earliest);
+        state.wakers.insert((at, ticket), waker.clone());
+        if earliest {
+            self.wake.notify_one();
+        }
+        true
+    }
+
+    /// Forgets the waker of a time and ticket.
+    pub(crate) fn forget_waker(&self, at: Instant, ticket: Seq) {
+        self.state.lock().wakers.remove(&(at, ticket));
+    }
+
+    /// Ends the keeper's threads, and wakes every waker.
     pub(crate) fn stop(&self) {
-        self.state.lock().stop = true;
+        let wakers = {
+            let mut state = self.state.lock();
+            state.stop = true;
+            std::mem::take(&mut state.wakers)
+        };
         self.wake.notify_one();
         self.stopped.notify_one();
+        wakers.into_values().for_each(Waker::wake);
     }
 
     /// Waits until a flush is due, and returns the position to flush through. None when the keeper is stopped.
     pub(super) fn next(&self) -> Option<Lsn> {
         let mut state = self.state.lock();
         while !state.stop {
+            let wakers = state.take_wakers();
+            if !wakers.is_empty() {
+                MutexGuard::unlocked(&mut state, || wakers.into_iter().for_each(Waker::wake));
+                continue;
+            }
             if let Some(end) = state.take_due(self.clock.instant()) {
                 return Some(end);
             }
-            match state.due {
-                Some((deadline, _)) => {
-                    self.wake.wait_until(&mut state, deadline);
+            match state.earliest() {
+                Some(earliest) => {
+                    self.wake.wait_until(&mut state, earliest);
                 }
                 None => self.wake.wait(&mut state),
             }
@@ -85,5 +137,56 @@ impl Keeper {
             self.stopped.wait_for(&mut state, time);
         }
         !state.stop
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicU8, Ordering},
+        task::Wake,
+        thread,
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicU8);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn wakers_are_woken_at_their_time_and_all_of_them_at_the_end() {
+        let keeper = Keeper::new(Arc::new(Clock::new(None, index::Time(0))));
+        let [soon, late, forgotten, flush] = [(); 4].map(|()| Arc::new(Count::default()));
+        let waker = |count: &Arc<Count>| Waker::from(Arc::clone(count));
+        let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(keeper.next(), Some(Lsn(8)));
+                flush.0.store(1, Ordering::SeqCst);
+                assert_eq!(keeper.next(), None);
+            });
+            assert!(keeper.wake_at(now + hour, Seq(1), &waker(&late)));
+            assert!(keeper.wake_at(now + hour, Seq(2), &waker(&forgotten)));
+            keeper.forget_waker(now + hour, Seq(2));
+            assert!(keeper.wake_at(now + Duration::from_millis(2), Seq(3), &waker(&soon)));
+            while soon.0.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            keeper.flush_within(Lsn(8), Duration::ZERO);
+            while flush.0.load(Ordering::SeqCst) == 0 {
+                thread::yield_now();
+            }
+            assert_eq!(late.0.load(Ordering::SeqCst), 0);
+            keeper.stop();
+        });
+        assert!(!keeper.wake_at(now, Seq(4), &waker(&soon)), "it was stopped");
+        let woken = [&soon, &late, &forgotten].map(|count| count.0.load(Ordering::SeqCst));
+        assert_eq!(woken, [1, 1, 0]);
     }
 }

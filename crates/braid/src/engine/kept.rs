@@ -60,7 +60,7 @@ mod tests {
         let options = Options::new().background(false);
         let database = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
         let table = database.table("table", Structure::BTree).expect("created");
-        (0..1000_u32).for_each(|number| table.put(number.to_be_bytes(), [1; 100]).expect("put"));
+        (0..1000_u32).for_each(|number| table.put(number.to_be_bytes(), [1; 100]).map(drop).expect("put"));
         let (engine, behind_puts) = (table.engine(), table.engine().wal.end());
         assert!(super::needed(engine).from < behind_puts);
         database.checkpoint().expect("a checkpoint");
@@ -76,7 +76,7 @@ mod tests {
         let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
         let table = db.table("t", Structure::BTree).expect("a table");
         let overwrite = |round: u8| {
-            (0..50_u8).for_each(|number| table.put([number], vec![round; 10_000]).expect("put"));
+            (0..50_u8).for_each(|number| table.put([number], vec![round; 10_000]).map(drop).expect("put"));
             db.checkpoint().expect("a checkpoint");
         };
         let kept = || table.engine().retention.kept().seq.0;

@@ -89,7 +89,7 @@ mod tests {
             let mut batch = WriteBatch::new();
             (first..first + 500)
                 .for_each(|key| batch.put(&table, key.wrapping_mul(0x9E37_79B9).to_be_bytes(), [7; 100]));
-            db.write(batch).expect("writes");
+            db.write(&batch).expect("writes");
         }
         db.drain().expect("applies");
         for number in 0..600_u32 {

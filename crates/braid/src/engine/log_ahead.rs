@@ -1,8 +1,8 @@
-//! Keeps the log ahead of its writers: flushes lazy commits in time, and prepares the next segment before an append
-//! needs one.
+//! Keeps the log ahead of its writers: flushes lazy and submitted commits in time, and prepares the next segment before
+//! an append needs one.
 //!
-//! 1. [`flush_in_time`] sleeps until the earliest deadline of a lazy commit ([`crate::engine::keeper`]), and flushes
-//!    through the last waiting commit.
+//! 1. [`flush_in_time`] sleeps until the earliest deadline of a lazy or submitted commit ([`crate::engine::keeper`]),
+//!    flushes through the last waiting commit, and publishes.
 //! 2. [`prepare_ahead`] checks at regular intervals whether the log has its spare segments. There is no check while
 //!    the reserve lacks room, because the disk is full then, and a segment would take the room of the operations that
 //!    give space back. An append that needs a segment still makes one, or takes a spare one.
@@ -19,7 +19,7 @@ use crate::{engine::Engine, error::Error};
 /// Time between two checks of the spare segments.
 const PREPARE_PACE: Duration = Duration::from_millis(100);
 
-/// Flushes lazy commits when they are due, until the keeper is stopped or the log fails.
+/// Flushes lazy and submitted commits when they are due, until the keeper is stopped or the log fails.
 pub(crate) fn flush_in_time(engine: &Arc<Engine>) {
     while let Some(end) = engine.keeper.next() {
         if !flush(engine, end) {
@@ -28,12 +28,14 @@ pub(crate) fn flush_in_time(engine: &Arc<Engine>) {
     }
 }
 
-/// Flushes the log through `end`. False when the log takes no more.
+/// Flushes the log through `end`, and publishes. False when the log takes no more.
 fn flush(engine: &Engine, end: Lsn) -> bool {
     if engine.health.check().is_err() {
         return false;
     }
-    engine.wal.flush_through(end).map_err(|error| engine.fail(Error::from(error).cause())).is_ok()
+    let flushed = engine.wal.flush_through_then(end, &|| engine.publish());
+    // Whoever flushed this part before may not have published.
+    flushed.map(|()| engine.publish()).map_err(|error| engine.fail(Error::from(error).cause())).is_ok()
 }
 
 /// Prepares the next log segments, until the keeper is stopped or a failure ends all writing.
@@ -128,7 +130,7 @@ mod tests {
             let options = Options::new().background(false).segment_bytes(1 << 20);
             let database = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
             let table = database.table("t", Structure::BTree).expect("a table");
-            let put = || (0..20).try_for_each(|key| table.put([key], [1; 1000]));
+            let put = || (0..20).try_for_each(|key| table.put([key], [1; 1000]).map(drop));
             put().expect("there is room");
             disk.fail_operation(Fault::Growth, 0, errno);
             prepare(table.engine());
@@ -145,7 +147,7 @@ mod tests {
             let options = Options::new().background(false).segment_bytes(1 << 20);
             let database = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
             let table = database.table("t", Structure::Append).expect("a table");
-            let put = || (0..=255).for_each(|key| table.put([key], [1; 1000]).expect("there is room"));
+            let put = || (0..=255).for_each(|key| table.put([key], [1; 1000]).map(drop).expect("there is room"));
             let engine = table.engine();
             put();
             database.drain().expect("applies");

@@ -130,7 +130,8 @@ pub(crate) struct Engine {
     pub(crate) counters: EngineCounters,
     /// One creation or drop of a table at a time.
     pub(crate) schema: Mutex<()>,
-    /// Every write holds this for reading from its admission until its commit is visible.
+    /// Every write holds this for reading from its admission until its commit has its place, and a change that is no
+    /// commit until the change is visible.
     pub(crate) writing: RwLock<()>,
     closed: AtomicBool,
     reserves: Mutex<Reserves>,
@@ -296,9 +297,21 @@ impl Engine {
         self.writing.read()
     }
 
-    /// Waits for the writes under way. Every later write sees all state that was set before this call.
+    /// Waits for the writes under way to become visible. Every later write sees all state that was set before this
+    /// call.
     pub(crate) fn let_writes_end(&self) {
-        drop(self.writing.write());
+        let placed = {
+            let _no_writes = self.writing.write();
+            Seq(self.wal.last_seq())
+        };
+        if self.publisher.visible() < placed {
+            match self.wal.flush_through_then(self.wal.end(), &|| self.publish()) {
+                Ok(()) => self.publish(),
+                Err(error) => self.fail(Error::from(error).cause()),
+            }
+            // Without this end, nothing becomes visible any more, which whoever waits for a write is told.
+            let _ = self.publisher.wait(placed);
+        }
     }
 
     /// Has all visible operations applied, and a checkpoint written where wanted.
@@ -327,6 +340,7 @@ impl Engine {
         self.health.fail(cause);
         self.publisher.fail();
         self.pressure.close();
+        self.keeper.stop();
         self.signal.fail();
     }
 

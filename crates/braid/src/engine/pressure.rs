@@ -8,9 +8,10 @@
 //! 3. The log that recovery needs begins with the oldest waiting operation. Where keys come in any order, half of its
 //!    operations are applied already, so the log is twice as long as what waits. Rounds of the oldest operations are
 //!    due from [`LogLimit::due`] bytes of it on.
-//! 4. Up to these fills writers go at full speed. Above, a commit of `b` bytes is delayed by `f` times the time that
-//!    applying `b` bytes takes at the measured rate. The factor `f` grows from 0 at the fill to 2 at the whole budget,
-//!    or at the whole limit of the log; the larger one counts. So writers settle half way, at the speed of the applier.
+//! 4. Up to these fills writers go at full speed. Above, a commit of `b` bytes counts as done `f` times the time later
+//!    that applying `b` bytes takes at the measured rate. The factor `f` grows from 0 at the fill to 2 at the whole
+//!    budget, or at the whole limit of the log; the larger one counts. So writers settle half way, at the speed of the
+//!    applier.
 //! 5. At the whole budget writers wait until memory returns. They do not wait for the log, because a table may be slow
 //!    to give up its oldest operation.
 //!
@@ -281,30 +282,24 @@ impl Pressure {
         self.relieved.notify_all();
     }
 
-    /// Admits a commit of `bytes` bytes, after the delay that is due. With `reclaims` the commit only deletes, so a
-    /// full disk does not refuse the commit.
-    pub(crate) fn admit(&self, bytes: u64, reclaims: bool) -> Result<(), Refusal> {
-        let sleep = {
-            let mut state = self.state.lock();
-            while state.open && state.used >= self.limit(&mut state, reclaims) {
-                if let Some(problem) = state.full_disk.clone() {
-                    state.deletes_refused |= reclaims;
-                    return Err(Refusal::FullDisk(problem));
-                }
-                self.relieved.wait(&mut state);
+    /// Admits a commit of `bytes` bytes, and returns the time at which the commit may count as done, if that is later.
+    /// With `reclaims` the commit only deletes, so a full disk does not refuse the commit.
+    pub(crate) fn admit(&self, bytes: u64, reclaims: bool) -> Result<Option<Instant>, Refusal> {
+        let mut state = self.state.lock();
+        while state.open && state.used >= self.limit(&mut state, reclaims) {
+            if let Some(problem) = state.full_disk.clone() {
+                state.deletes_refused |= reclaims;
+                return Err(Refusal::FullDisk(problem));
             }
-            if !state.open {
-                return Err(Refusal::Closed);
-            }
-            if let (Some(problem), false) = (&state.full_disk, reclaims) {
-                return Err(Refusal::FullDisk(problem.clone()));
-            }
-            self.delay(&mut state, bytes)
-        };
-        if sleep >= SHORTEST_SLEEP {
-            std::thread::sleep(sleep);
+            self.relieved.wait(&mut state);
         }
-        Ok(())
+        if !state.open {
+            return Err(Refusal::Closed);
+        }
+        if let (Some(problem), false) = (&state.full_disk, reclaims) {
+            return Err(Refusal::FullDisk(problem.clone()));
+        }
+        Ok(self.turn(&mut state, bytes))
     }
 
     /// The admission limit. On a full disk deletes may exceed the waiting bytes by a quarter of the budget, even where
@@ -327,17 +322,16 @@ impl Pressure {
         memory.max(log).min(1.0)
     }
 
+    /// The time at which a commit of `bytes` bytes may count as done, if a delay is due.
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
-    fn delay(&self, state: &mut State, bytes: u64) -> Duration {
+    fn turn(&self, state: &mut State, bytes: u64) -> Option<Instant> {
         let excess = self.excess(state);
-        let Some(rate) = state.rate_bytes_per_second.filter(|_| self.paced && excess > 0.0) else {
-            return Duration::ZERO;
-        };
+        let rate = state.rate_bytes_per_second.filter(|_| self.paced && excess > 0.0)?;
         let now = Instant::now();
         let delay = bytes as f64 / rate * WORST_FACTOR * excess;
         let delay = Duration::try_from_secs_f64(delay).unwrap_or(LONGEST_DELAY);
         state.turn = state.turn.max(now) + delay.min(LONGEST_DELAY);
-        state.turn - now
+        (state.turn - now >= SHORTEST_SLEEP).then_some(state.turn)
     }
 }
 
@@ -358,8 +352,9 @@ mod tests {
     /// The delay of a commit of 100 bytes that is the first one delayed.
     fn delay(pressure: &Pressure) -> Duration {
         let mut state = pressure.state.lock();
-        state.turn = Instant::now();
-        pressure.delay(&mut state, 100)
+        let now = Instant::now();
+        state.turn = now;
+        pressure.turn(&mut state, 100).map_or(Duration::ZERO, |turn| turn - now)
     }
 
     #[test]
@@ -395,23 +390,23 @@ mod tests {
         let pressure = pressure(1000);
         pressure.set_full_disk(Some("no room".into()));
         assert_eq!(pressure.admit(10, false), Err(Refusal::FullDisk("no room".into())));
-        assert_eq!(pressure.admit(10, true), Ok(()));
+        assert_eq!(pressure.admit(10, true), Ok(None));
         take(&pressure, 1100, false);
-        assert_eq!(pressure.admit(10, true), Ok(()));
+        assert_eq!(pressure.admit(10, true), Ok(None));
         take(&pressure, 200, true);
-        assert_eq!(pressure.admit(10, true), Ok(()), "a quarter of the budget beyond what there was");
+        assert_eq!(pressure.admit(10, true), Ok(None), "a quarter of the budget beyond what there was");
         take(&pressure, 50, true);
         assert!(pressure.admit(10, true).is_err());
         // The limit counts from the bytes that waited before the deletes.
         pressure.exchange(250, 150);
-        assert_eq!(pressure.admit(10, true), Ok(()));
+        assert_eq!(pressure.admit(10, true), Ok(None));
         take(&pressure, 100, true);
         assert!(pressure.admit(10, true).is_err());
         // A batch that was admitted before the disk was full.
         take(&pressure, 5000, false);
         assert!(pressure.admit(10, true).is_err(), "the deletes are as many as before");
         pressure.exchange(250, 240);
-        assert_eq!(pressure.admit(10, true), Ok(()));
+        assert_eq!(pressure.admit(10, true), Ok(None));
         pressure.set_full_disk(None);
         pressure.close();
         assert_eq!(pressure.admit(10, true), Err(Refusal::Closed));

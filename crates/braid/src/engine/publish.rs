@@ -6,7 +6,7 @@
 //! 2. Once a log record is as safe as its durability asks, [`Publisher::publish`] is called for the commit. The caller
 //!    carries out every due change in seq order, stops at the first change that is not announced or not safe yet, and
 //!    then moves `visible`.
-//! 3. A commit returns when its own seq is visible.
+//! 3. A commit returns when its own seq is visible. A ticket for a commit leaves a waker instead.
 //!
 //! Changes are announced under a lock of their own, which is held for a moment only. So commits do not wait while
 //! changes are carried out.
@@ -18,9 +18,11 @@
 //! - A change whose record could still be lost under its durability is not carried out, so no reader sees that change.
 
 use std::{
-    collections::VecDeque,
+    any::Any,
+    collections::{BTreeMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::Arc,
+    task::{Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -87,11 +89,22 @@ struct Announced {
     /// Seq of the first of them.
     next: u64,
     pending: VecDeque<Option<Pending>>,
+    /// Who is woken when a seq is visible, or when none will be any more.
+    wakers: BTreeMap<Seq, Waker>,
     /// No change is carried out any more.
     failed: bool,
 }
 
 impl Announced {
+    /// Takes the wakers of the seqs up to `visible`.
+    fn take_wakers(&mut self, visible: Seq) -> Vec<Waker> {
+        let mut taken = Vec::new();
+        while let Some(first) = self.wakers.first_entry().filter(|first| *first.key() <= visible) {
+            taken.push(first.remove());
+        }
+        taken
+    }
+
     /// Takes the due changes, from the front.
     fn take_due(&mut self, log: &LogState, due: &mut Vec<Pending>) -> Seq {
         let first = Seq(self.next);
@@ -131,7 +144,8 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Begins with everything up to `visible` published. The records of these commits end at or before `frontier`.
     pub(crate) fn new(visible: Seq, frontier: Lsn) -> Self {
-        let announced = Announced { next: visible.0 + 1, pending: VecDeque::new(), failed: false };
+        let announced =
+            Announced { next: visible.0 + 1, pending: VecDeque::new(), wakers: BTreeMap::new(), failed: false };
         let carrier = Carrier { frontier, due: Vec::new() };
         Self {
             announced: Mutex::new(announced),
@@ -157,27 +171,64 @@ impl Publisher {
     }
 
     /// Carries out every change that is due.
-    pub(crate) fn publish(&self, log: impl Fn() -> LogState, mut carry_out: impl FnMut(Seq, Pending)) {
+    pub(crate) fn publish(&self, log: impl Fn() -> LogState, carry_out: impl FnMut(Seq, Pending)) {
+        let (wakers, panic) = self.carry_out_due(log, carry_out);
+        // With no lock held, because a waker may run anything.
+        wakers.into_iter().for_each(Waker::wake);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Carries out every change that is due. Returns the wakers of their commits, and the panic of a change.
+    fn carry_out_due(
+        &self, log: impl Fn() -> LogState, mut carry_out: impl FnMut(Seq, Pending),
+    ) -> (Vec<Waker>, Option<Box<dyn Any + Send>>) {
         let mut carrier = self.carrier.lock();
         let Carrier { frontier, due } = &mut *carrier;
         let first = self.announced.lock().take_due(&log(), due);
         if due.is_empty() {
-            return;
+            return (Vec::new(), None);
         }
         for (seq, pending) in (first.0..).zip(due.drain(..)) {
             let end = pending.end;
             assert!(end >= *frontier, "records end in the order of their seqs");
             // Changes behind one that was carried out in part stay invisible, for good.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| carry_out(Seq(seq), pending))) {
-                self.end();
-                resume_unwind(panic);
+                return (self.end(), Some(panic));
             }
             *frontier = end;
             self.visible.store(seq, Ordering::Release);
         }
         // Locked once, so that no waiter is between its look at `visible` and its wait for more.
-        drop(self.announced.lock());
+        let wakers = self.announced.lock().take_wakers(self.visible());
         self.moved.notify_all();
+        (wakers, None)
+    }
+
+    /// Whether `seq` is visible. If not, `waker` is woken once it is, or once publishing ends. One waker is kept for
+    /// each seq.
+    ///
+    /// # Errors
+    /// When publishing ended with a failure before.
+    pub(crate) fn poll(&self, seq: Seq, waker: &Waker) -> Poll<Result<(), ()>> {
+        if self.visible() >= seq {
+            return Poll::Ready(Ok(()));
+        }
+        let mut announced = self.announced.lock();
+        if self.visible() >= seq && !seeded::on(Bug::WakerLeftLate) {
+            return Poll::Ready(Ok(()));
+        }
+        if announced.failed {
+            return Poll::Ready(Err(()));
+        }
+        announced.wakers.insert(seq, waker.clone());
+        Poll::Pending
+    }
+
+    /// Forgets the waker of `seq`.
+    pub(crate) fn forget_waker(&self, seq: Seq) {
+        self.announced.lock().wakers.remove(&seq);
     }
 
     /// Waits until `seq` is visible.
@@ -223,13 +274,22 @@ impl Publisher {
 
     /// Ends publishing: nothing becomes visible any more, and every waiter gets an error.
     pub(crate) fn fail(&self) {
-        let _nobody_carries_out = self.carrier.lock();
-        self.end();
+        // Nobody carries out meanwhile.
+        let carrier = self.carrier.lock();
+        let wakers = self.end();
+        drop(carrier);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn end(&self) {
-        self.announced.lock().failed = true;
+    /// Ends publishing, and returns all wakers.
+    fn end(&self) -> Vec<Waker> {
+        let wakers = {
+            let mut announced = self.announced.lock();
+            announced.failed = true;
+            announced.take_wakers(Seq::MAX)
+        };
         self.moved.notify_all();
+        wakers
     }
 
     /// Runs `with` between two publications. `with` gets the newest visible seq, and a log position at or below the
@@ -243,12 +303,27 @@ impl Publisher {
 /// Models of the publisher's threads, which the model checker runs in many orders.
 #[cfg(all(test, feature = "shuttle"))]
 mod models {
-    use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
-    use shuttle::{Config, Runner, thread};
+    use std::task::Wake;
+
+    use shuttle::{
+        Config, Runner,
+        scheduler::{PctScheduler, RandomScheduler, Scheduler},
+        thread,
+    };
+    use sync::Latch;
 
     use super::*;
 
     const COMMITS: u64 = 4;
+
+    #[derive(Default)]
+    struct Woken(Latch<()>);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.set(());
+        }
+    }
 
     fn run(scheduler: impl Scheduler + 'static) {
         Runner::new(scheduler, Config::new()).run(commits_become_visible_in_order);
@@ -275,7 +350,16 @@ mod models {
                         assert_eq!(u64::from(table.0), seq.0, "a change is carried out under its own seq");
                         carried.lock().push(seq.0);
                     });
-                    publisher.wait(Seq(seq)).expect("nothing fails");
+                    if seq < 3 {
+                        publisher.wait(Seq(seq)).expect("nothing fails");
+                    } else {
+                        let woken = Arc::new(Woken::default());
+                        let waker = Waker::from(Arc::clone(&woken));
+                        if publisher.poll(Seq(seq), &waker).is_pending() {
+                            woken.0.wait();
+                        }
+                        assert_eq!(publisher.poll(Seq(seq), &waker), Poll::Ready(Ok(())));
+                    }
                     publisher.between(|Seq(visible), frontier| assert_eq!(frontier, Lsn(8 * visible)));
                     assert!(carried.lock().contains(&seq), "what is visible was carried out");
                 })
@@ -291,10 +375,12 @@ mod models {
     fn commits_become_visible_in_order_whoever_runs_when() {
         run(RandomScheduler::new(5000));
         run(PctScheduler::new(3, 5000));
-        seeded::set(Some(Bug::PublishedOutOfOrder));
-        let found = catch_unwind(AssertUnwindSafe(|| run(RandomScheduler::new(5000))));
-        seeded::set(None);
-        assert!(found.is_err(), "publishing out of order stays hidden");
+        for bug in [Bug::PublishedOutOfOrder, Bug::WakerLeftLate] {
+            seeded::set(Some(bug));
+            let found = catch_unwind(AssertUnwindSafe(|| run(RandomScheduler::new(5000))));
+            seeded::set(None);
+            assert!(found.is_err(), "{bug:?} stays hidden");
+        }
     }
 }
 

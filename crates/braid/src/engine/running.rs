@@ -75,13 +75,13 @@ mod tests {
         table.put(b"1", b"first").expect("puts");
         assert_eq!(names(&database), ["braid-worker"]);
         let lazily = Durability::Lazy(Duration::from_millis(1));
-        (0..2).for_each(|_| table.put_with(b"2", b"second", lazily).expect("puts"));
+        (0..2).for_each(|_| table.put_with(b"2", b"second", lazily).map(drop).expect("puts"));
         assert_eq!(names(&database), ["braid-worker", "braid-log"]);
         let end = table.engine().wal.end();
         while table.engine().wal.durable() < end {
             std::thread::yield_now();
         }
-        (0..40).for_each(|_| table.put(b"3", [3; 1000]).expect("puts"));
+        (0..40).for_each(|_| table.put(b"3", [3; 1000]).map(drop).expect("puts"));
         assert_eq!(names(&database), ["braid-worker", "braid-log", "braid-segments"]);
         drop(table);
         database.close().expect("closes");
@@ -95,7 +95,7 @@ mod tests {
         let database = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
         let table = database.table("t", Structure::BTree).expect("a table");
         let lazily = Durability::Lazy(Duration::from_secs(1));
-        (0..40).for_each(|_| table.put_with(b"1", [1; 1000], lazily).expect("puts"));
+        (0..40).for_each(|_| table.put_with(b"1", [1; 1000], lazily).map(drop).expect("puts"));
         assert_eq!(names(&database), [""; 0]);
     }
 
@@ -105,7 +105,7 @@ mod tests {
         let database = Options::new().cache_bytes(1 << 20).open_on(disk.psync(), Path::new("/db")).expect("opens");
         let table = database.table("t", Structure::BTree).expect("a table");
         database.clone().close().expect("closes");
-        assert!(table.engine().threads.note_lazy());
+        assert!(table.engine().threads.note_unawaited());
         table.engine().threads.note_log(wal::Lsn(1 << 20));
         assert_eq!(names(&database), [""; 0]);
     }

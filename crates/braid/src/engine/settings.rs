@@ -43,7 +43,7 @@ mod tests {
         for first in (0..20_000_u32).step_by(500) {
             let mut batch = WriteBatch::new();
             (first..first + 500).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 100]));
-            db.write(batch).expect("writes");
+            db.write(&batch).expect("writes");
         }
         db.drain().expect("applies");
         let now = table.engine().settings_for(core, None).expect("reads").expect("enough was asked");

@@ -1,8 +1,8 @@
 //! The threads of a writable database. Each starts with its first work, so a small database has one thread.
 //!
 //! 1. The worker starts with the database.
-//! 2. The thread that flushes lazy commits starts with the first lazy commit. Where the thread can't be started, each
-//!    lazy commit is flushed at once.
+//! 2. The thread that flushes for lazy and for submitted commits starts with the first of them. Where the thread can't
+//!    be started, each of these commits is flushed at once.
 //! 3. The thread that prepares log segments starts once more than [`SMALL_LOG`] was ever logged. Where the thread can't
 //!    be started, an append makes its segments itself.
 //!
@@ -43,7 +43,7 @@ type Start = Box<dyn Fn(Thread) -> Option<Result<JoinHandle<()>>> + Send>;
 #[derive(Default)]
 pub(crate) struct Threads {
     pub(super) running: Mutex<Option<Running>>,
-    /// False where the thread for lazy commits could not be started; unset before the first lazy commit.
+    /// False where the thread that flushes could not be started; unset before the first commit for that thread.
     log: OnceLock<bool>,
     /// The same for the thread that prepares log segments.
     segments: OnceLock<bool>,
@@ -63,8 +63,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Notes a lazy commit. False where the thread that would flush the commit could not be started.
-    pub(crate) fn note_lazy(&self) -> bool {
+    /// Notes a commit that nobody waits for. False where the thread that would flush the commit could not be started.
+    pub(crate) fn note_unawaited(&self) -> bool {
         *self.log.get_or_init(|| self.start(Thread::Log))
     }
 

@@ -11,7 +11,10 @@ use hashbrown::{DefaultHashBuilder, HashTable, hash_table::Entry as TableEntry};
 use index::{Bounds, Expiry, Horizon, RangeTombstones, Seq};
 
 use crate::{
-    commit::item::{BatchOperation, Item},
+    commit::{
+        item::{BatchOperation, Item},
+        settle::Submitted,
+    },
     engine::Engine,
     error::{Error, Result},
     handles::table::Table,
@@ -22,6 +25,7 @@ use crate::{
     },
 };
 
+#[derive(Clone)]
 struct Entry {
     table: usize,
     operation: BatchOperation,
@@ -40,11 +44,32 @@ impl Entry {
 ///
 /// A later operation replaces an earlier one of the same batch on the same key. A later range delete replaces the
 /// earlier operations on keys in its range.
-#[derive(Default)]
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use braid::{Durability, Structure, WriteBatch};
+///
+/// let users = db.table("users", Structure::BTree)?;
+/// let mut batch = WriteBatch::new();
+/// for name in ["ada", "grace"] {
+///     batch.put(&users, name, "active");
+/// }
+/// let first = db.write(&batch)?; // with the durability of the database
+/// batch.clear(); // keeps its memory
+/// batch.delete(&users, "ada");
+/// batch.set_durability(Durability::Os);
+/// assert!(db.write(&batch)? > first);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
 pub struct WriteBatch {
     tables: Vec<Table>,
     entries: Vec<Entry>,
     bytes: Vec<u8>,
+    durability: Option<Durability>,
 }
 
 impl WriteBatch {
@@ -113,7 +138,18 @@ impl WriteBatch {
         self.bytes.len()
     }
 
-    /// Removes every operation, but keeps the memory for later ones.
+    /// When the commit of the batch counts as done, in place of the durability of the database.
+    pub const fn set_durability(&mut self, durability: Durability) {
+        self.durability = Some(durability);
+    }
+
+    /// The durability that was set.
+    #[must_use]
+    pub const fn durability(&self) -> Option<Durability> {
+        self.durability
+    }
+
+    /// Removes every operation, but keeps the memory for later ones, and the durability.
     pub fn clear(&mut self) {
         self.tables.clear();
         self.entries.clear();
@@ -218,9 +254,14 @@ impl std::fmt::Debug for WriteBatch {
 impl Engine {
     /// Writes a batch.
     pub(crate) fn commit(&self, batch: &WriteBatch, durability: Durability) -> Result<Seq> {
+        self.settle(&self.submit(batch, durability)?)
+    }
+
+    /// Gives a batch its place in the order of commits.
+    pub(crate) fn submit(&self, batch: &WriteBatch, durability: Durability) -> Result<Submitted> {
         if let Some(foreign) = batch.tables().iter().find(|table| !std::ptr::eq(table.engine(), self)) {
             return Err(Error::ForeignTable { name: foreign.name().to_owned() });
         }
-        self.commit_items(&batch.last_items(), durability, self.options.lock_timeout, None)
+        self.submit_items(&batch.last_items(), durability, self.options.lock_timeout, None)
     }
 }

@@ -12,5 +12,6 @@ pub(crate) mod roll_back;
 pub(crate) mod snapshot;
 pub(crate) mod stats;
 pub(crate) mod table;
+pub(crate) mod ticket;
 pub(crate) mod transaction;
 pub(crate) mod writes;

@@ -2,6 +2,8 @@
 
 use std::ops::RangeBounds;
 
+use index::Seq;
+
 use crate::{
     error::{Error, Result},
     handles::{batch::WriteBatch, database::Database, table::Table},
@@ -9,12 +11,13 @@ use crate::{
 };
 
 impl Table {
-    /// Sets `key` to `value`, with the durability of the database.
+    /// Sets `key` to `value`, with the durability of the database. Returns the seq of the commit, its number in the
+    /// order of all commits.
     ///
     /// # Errors
     /// Outside the limits, on a full disk, when a transaction keeps the key locked for too long, or when the database
     /// no longer writes: see [`crate::ErrorKind`].
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Seq> {
         self.put_with(key, value, self.engine().options.durability)
     }
 
@@ -22,10 +25,10 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::put`].
-    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.put(self, key, value);
-        self.engine().commit(&batch, durability).map(drop)
+        self.engine().commit(&batch, durability)
     }
 
     /// Sets `key` to `value` until the value expires: after a [`Duration`](std::time::Duration) from the commit on, or
@@ -39,17 +42,17 @@ impl Table {
     /// As [`Table::put`]; [`Error::Option`] for an expiry after a duration of zero.
     pub fn put_expiring(
         &self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
-    ) -> Result<()> {
+    ) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.put_expiring(self, key, value, expires);
-        self.engine().commit(&batch, self.engine().options.durability).map(drop)
+        self.engine().commit(&batch, self.engine().options.durability)
     }
 
     /// Deletes `key`. An absent key is no error.
     ///
     /// # Errors
     /// As [`Table::put`], but a full disk does not refuse a delete while the reserve for deletes lasts.
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Seq> {
         self.delete_with(key, self.engine().options.durability)
     }
 
@@ -57,10 +60,10 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::delete`].
-    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.delete(self, key);
-        self.engine().commit(&batch, durability).map(drop)
+        self.engine().commit(&batch, durability)
     }
 
     /// Deletes every key within `range`. The cost does not depend on the number of keys, because their space is
@@ -69,20 +72,20 @@ impl Table {
     /// # Errors
     /// As [`Table::delete`]; [`Error::TooManyRangeDeletes`] while too many range deletes of the table are kept for
     /// older snapshots and transactions.
-    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.delete_range(self, range);
-        self.engine().commit(&batch, self.engine().options.durability).map(drop)
+        self.engine().commit(&batch, self.engine().options.durability)
     }
 
     /// Deletes every key that begins with `prefix`, in the same way as [`Table::delete_range`].
     ///
     /// # Errors
     /// As [`Table::delete_range`].
-    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.delete_prefix(self, prefix);
-        self.engine().commit(&batch, self.engine().options.durability).map(drop)
+        self.engine().commit(&batch, self.engine().options.durability)
     }
 
     /// Sets `key` to `new` if its present value is `expected`. With no `new` the key is deleted; no `expected` means an

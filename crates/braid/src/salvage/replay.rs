@@ -57,13 +57,14 @@ pub(super) fn replay(
                 lost.insert(update.key.to_vec(), why);
             }
             if batch.bytes() >= most {
-                database.write_with(std::mem::take(&mut batch), Durability::Os)?;
+                database.write_with(&batch, Durability::Os)?;
+                batch.clear();
             }
         }
         report.commits += u64::from(is_new);
         Ok(())
     })?;
-    database.write_with(batch, Durability::Os)?;
+    database.write_with(&batch, Durability::Os)?;
     for table in &mut report.tables {
         let id = TableId(table.id);
         table.operations = places.get(&id).copied().unwrap_or(0);

@@ -172,7 +172,7 @@ mod tests {
     fn filled(database: &Database, structure: Structure, compression: Compression) -> Table {
         let options = TableOptions::new().compression(compression);
         let table = database.table_with("table", structure, &options).expect("created");
-        (0..100).for_each(|key| table.put([key], value(key)).expect("put"));
+        (0..100).for_each(|key| table.put([key], value(key)).map(drop).expect("put"));
         database.checkpoint().expect("a checkpoint divides the cache");
         table
     }

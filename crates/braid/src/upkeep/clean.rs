@@ -342,7 +342,7 @@ mod tests {
         let options = Options::new().background(false).segment_bytes(256 << 10);
         let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
         let table = db.table("t", Structure::BTree).expect("a table");
-        (0..200_u8).for_each(|number| table.put([number], [number; 3000]).expect("put"));
+        (0..200_u8).for_each(|number| table.put([number], [number; 3000]).map(drop).expect("put"));
         db.drain().expect("applies");
         let (core, engine) = (&table.core, table.engine());
         core.documents.seal();
@@ -368,7 +368,9 @@ mod tests {
         let options = Options::new().background(false).segment_bytes(64 << 10);
         let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
         let table = db.table("t", Structure::BTree).expect("a table");
-        let put = |from: u8| (from..200).step_by(2).for_each(|number| table.put([number], [from; 3000]).expect("put"));
+        let put = |from: u8| {
+            (from..200).step_by(2).for_each(|number| table.put([number], [from; 3000]).map(drop).expect("put"))
+        };
         put(0);
         put(1);
         db.drain().expect("applies");
@@ -389,7 +391,7 @@ mod tests {
         let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
         let [large, small] = ["a", "b"].map(|name| db.table(name, Structure::BTree).expect("a table"));
         let put = |table: &crate::handles::table::Table, keys: std::ops::Range<u8>| {
-            keys.for_each(|number| table.put([number], [number; 3000]).expect("put"));
+            keys.for_each(|number| table.put([number], [number; 3000]).map(drop).expect("put"));
         };
         // A third of the one segment lives, and a tenth of the other.
         put(&large, 0..60);
@@ -421,7 +423,7 @@ mod tests {
         *engine.cleaning.full.lock() = Instant::now().checked_add(360 * PAUSE);
         for round in 0..8 {
             let keys = (0..200_u8).filter(|number| number % 8 >= round);
-            keys.for_each(|number| table.put([number], [round; 3000]).expect("put"));
+            keys.for_each(|number| table.put([number], [round; 3000]).map(drop).expect("put"));
         }
         let held = &mut engine.upkeep.lock();
         round::run(engine, held, &choice::fullest(engine, |_| true)).expect("applies");

@@ -423,7 +423,7 @@ mod tests {
     fn put(db: &Database, table: &Table, value: u8) {
         let mut batch = WriteBatch::new();
         (0..KEYS).for_each(|key| batch.put(table, key.to_be_bytes(), [value; 60]));
-        db.write_with(batch, Durability::Os).expect("puts");
+        db.write_with(&batch, Durability::Os).expect("puts");
     }
 
     fn waits(table: &Table) -> bool {

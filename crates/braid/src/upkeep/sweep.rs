@@ -181,7 +181,8 @@ mod tests {
 
     /// Puts every key twice. A snapshot, which is gone in the end, keeps the older version.
     fn fill(db: &Database, table: &Table) {
-        let put = |value: u8| (0..KEYS).for_each(|key| table.put(key.to_be_bytes(), [value; 60]).expect("put"));
+        let put =
+            |value: u8| (0..KEYS).for_each(|key| table.put(key.to_be_bytes(), [value; 60]).map(drop).expect("put"));
         put(1);
         let snapshot = db.snapshot();
         put(2);
@@ -318,7 +319,7 @@ mod tests {
         let key = |number: u16| [b"later".as_slice(), &number.to_be_bytes()].concat();
         (0..ranges).for_each(|number| batch.delete_range(&table, key(2 * number)..key(2 * number + 1)));
         table.put(key(0), "waits").expect("put");
-        db.write(batch).expect("deleted");
+        db.write(&batch).expect("deleted");
         assert!(!super::is_urgent(engine));
         drop(snapshot);
         engine.work_inline();

@@ -78,7 +78,7 @@ mod tests {
         let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
         let table = db.table("t", Structure::Append).expect("a table");
         let key = |number: u32| number.wrapping_mul(2_654_435_761).to_be_bytes();
-        (0..20_000).for_each(|number| table.put(key(number), [1; 100]).expect("put"));
+        (0..20_000).for_each(|number| table.put(key(number), [1; 100]).map(drop).expect("put"));
         let tree = &table.core.tree;
         let (mut most, mut written) = (0, 0);
         for round in 0..60_u32 {
@@ -120,7 +120,7 @@ mod tests {
                 for numbers in numbers.chunks(1000) {
                     let mut batch = WriteBatch::new();
                     numbers.iter().for_each(|number| batch.put(&table, key(*number), [byte; 250]));
-                    db.write_with(batch, Durability::Os).expect("puts");
+                    db.write_with(&batch, Durability::Os).expect("puts");
                 }
                 db.drain().expect("applies");
             };

@@ -45,7 +45,7 @@ fn write(database: &Database, table: &Table) -> u32 {
         puts(commit).for_each(|(key, value)| batch.put(table, key, value));
         batch.put(table, COUNTER, commit.to_be_bytes());
         let durability = if commit % DURABLE == 0 { Durability::Sync } else { Durability::Os };
-        if database.write_with(batch, durability).is_err() {
+        if database.write_with(&batch, durability).is_err() {
             break;
         }
         durable = if durability == Durability::Sync { commit } else { durable };

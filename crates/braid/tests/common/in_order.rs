@@ -180,7 +180,7 @@ fn step(
             fill.carry_out(*made, content);
             *made += 1;
             let durability = if is_durable { Durability::Sync } else { Durability::Os };
-            db.write_with(batch, durability).map_err(say("a write"))?;
+            db.write_with(&batch, durability).map_err(say("a write"))?;
             kept.end = *made;
             if is_durable {
                 kept.start = *made;

@@ -647,7 +647,7 @@ fn write(db: &Database, tables: &[Table; 2], commit: &Commit, durability: Durabi
             (None, _) => batch.delete(&tables[*which], key),
         }
     }
-    db.write_with(batch, durability)
+    db.write_with(&batch, durability).map(drop)
 }
 
 fn transact(db: &Database, tables: &[Table; 2], commit: &Commit, durability: Durability) -> braid::Result<()> {

@@ -70,7 +70,7 @@ impl World {
             batch.delete(&self.table, key);
             self.model.remove(key);
         }
-        self.db.write(batch).expect("writes");
+        self.db.write(&batch).expect("writes");
     }
 
     fn step(&mut self) -> Result<(), String> {

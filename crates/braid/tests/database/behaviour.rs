@@ -96,7 +96,7 @@ fn a_table_is_an_ordered_map(structure: Structure) {
                             }
                         }
                     }
-                    db.write(batch).expect("write");
+                    db.write(&batch).expect("write");
                 }
                 Action::Range(from, to, backward) => {
                     let bounds = (Bound::Excluded(from.clone()), Bound::Included(to.clone()));
@@ -144,7 +144,7 @@ fn limits_are_named_and_nothing_is_written(structure: Structure) {
         let mut batch = WriteBatch::new();
         batch.put(&table, "beside", "x");
         batch.put(&table, &key, "x");
-        let error = db.write(batch).expect_err("outside the limits");
+        let error = db.write(&batch).expect_err("outside the limits");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.to_string().contains(&limit.to_string()), "{error}");
     }
@@ -155,7 +155,7 @@ fn limits_are_named_and_nothing_is_written(structure: Structure) {
     for key in 0..20_000u32 {
         batch.put(&table, key.to_be_bytes(), [0; 100]);
     }
-    let error = db.write(batch).expect_err("does not fit a record");
+    let error = db.write(&batch).expect_err("does not fit a record");
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert!(db.table("", structure).is_err());
     assert!(db.table(&"n".repeat(300), structure).is_err());
@@ -203,7 +203,7 @@ fn a_range_sees_one_moment_while_everything_changes(structure: Structure) {
             for key in chunk * 500..(chunk + 1) * 500 {
                 batch.put(&table, key.to_be_bytes(), [value; 50]);
             }
-            db.write_with(batch, Durability::Os).expect("write");
+            db.write_with(&batch, Durability::Os).expect("write");
         }
     };
     put_all(1);
@@ -238,7 +238,7 @@ fn readers_and_writers_do_not_disturb_each_other(structure: Structure) {
                         batch.put(right, key, round.to_be_bytes());
                     }
                     let durability = if round % 50 == 0 { Durability::Sync } else { Durability::Os };
-                    db.write_with(batch, durability).expect("write");
+                    db.write_with(&batch, durability).expect("write");
                 }
                 stop.store(true, Ordering::Relaxed);
             });
@@ -278,7 +278,7 @@ fn segments_are_made_ahead_while_lazy_commits_are_always_due(structure: Structur
     // Half of the first segment; from then on the log is to have two spares, and nobody but the keeper makes them.
     let mut batch = WriteBatch::new();
     (0..2048u32).for_each(|key| batch.put(&table, key.to_be_bytes(), [7; 250]));
-    db.write_with(batch, Durability::Lazy(Duration::ZERO)).expect("written");
+    db.write_with(&batch, Durability::Lazy(Duration::ZERO)).expect("written");
     for _ in 0..3000 {
         table.put_with("k", "v", Durability::Lazy(Duration::ZERO)).expect("put");
         if std::fs::read_dir(db.path().join("wal")).expect("lists").count() >= 3 {

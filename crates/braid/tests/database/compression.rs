@@ -111,11 +111,11 @@ fn fill(db: &Database, table: &Table, content: &Content) {
     // Some by themselves, some together.
     for (index, pairs) in content.iter().collect::<Vec<_>>().chunks(5).enumerate() {
         if index % 2 == 0 {
-            pairs.iter().for_each(|(key, value)| table.put(key, value).expect("put"));
+            pairs.iter().for_each(|(key, value)| table.put(key, value).map(drop).expect("put"));
         } else {
             let mut batch = WriteBatch::new();
             pairs.iter().for_each(|(key, value)| batch.put(table, key, value));
-            db.write(batch).expect("written");
+            db.write(&batch).expect("written");
         }
     }
 }
@@ -259,7 +259,7 @@ fn damage_is_told_with_its_file_and_offset(structure: Structure) {
         let db = open(&disk, "/db");
         let table = db.table_with("table", structure, &TableOptions::new().compression(compression)).expect("a table");
         let values = [1, 2, 3].map(|first| value(2 * first, 4000));
-        values.iter().zip(1_u8..).for_each(|(value, key)| table.put([key], value).expect("put"));
+        values.iter().zip(1_u8..).for_each(|(value, key)| table.put([key], value).map(drop).expect("put"));
         drop(table);
         db.close().expect("closes");
         let path = disk.files().into_iter().find(|path| path.extension().is_some_and(|suffix| suffix == "doc"));

@@ -157,7 +157,7 @@ fn nothing_that_was_learned_decides_on_anything_unasked() {
     let db = options().open(path).expect("opens");
     let before = new_leaf(&db, "before", &usual);
     let table = db.open_table("before").expect("there");
-    (0..2000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("writes"));
+    (0..2000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).map(drop).expect("writes"));
     drop(table);
     db.close().expect("closes");
     requests_took(path, &drive(10.0, 0.1), 100);
@@ -264,7 +264,7 @@ fn nothing_that_a_damaged_database_took_is_kept_for_the_salvaged_one() {
     let (from, to) = (directory.path().join("from"), directory.path().join("to"));
     let db = open(&from);
     let table = db.table("t", Structure::BTree).expect("a table");
-    (0..20_000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("writes"));
+    (0..20_000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).map(drop).expect("writes"));
     drop(table);
     db.close().expect("closes");
     let salvage = braid::salvage(&from, &to, options(), &mut |_| ()).expect("salvages");
@@ -289,7 +289,7 @@ fn what_was_learned_is_saved_when_a_checkpoint_returns() {
     let directory = tempfile::tempdir().expect("a directory");
     let db = open(directory.path());
     let table = db.table("t", Structure::BTree).expect("a table");
-    (0..2000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("writes"));
+    (0..2000_u32).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).map(drop).expect("writes"));
     db.drain().expect("applies");
     for key in 0..500_u32 {
         db.drop_caches();

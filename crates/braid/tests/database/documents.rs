@@ -22,7 +22,7 @@ fn value(number: u32, version: u8) -> Vec<u8> {
 fn put(db: &Database, table: &Table, numbers: std::ops::Range<u32>, version: u8) {
     let mut batch = WriteBatch::new();
     numbers.for_each(|number| batch.put(table, number.to_be_bytes(), value(number, version)));
-    db.write_with(batch, Durability::Sync).expect("commits");
+    db.write_with(&batch, Durability::Sync).expect("commits");
 }
 
 fn check(table: &Table, numbers: std::ops::Range<u32>, version: u8) {
@@ -98,7 +98,7 @@ fn documents_begin_where_a_table_gets_many() {
         batch.put(&one, number.to_be_bytes(), value(number, 1));
         batch.put(&other, number.to_be_bytes(), value(number, 1));
     }
-    db.write(batch).expect("commits");
+    db.write(&batch).expect("commits");
     assert_eq!(of(&db, "doc").0, 0);
     put(&db, &one, 0..64, 2);
     assert!(of(&db, "doc").0 >= 64 * VALUE as u64);
@@ -116,7 +116,7 @@ fn ends_of_ranges_are_no_documents() {
     let mut batch = WriteBatch::new();
     batch.delete_prefix(&table, prefix);
     (0..MANY).for_each(|number| batch.put(&table, number.to_be_bytes(), value(number, 1)));
-    db.write(batch).expect("commits");
+    db.write(&batch).expect("commits");
     let all = u64::from(MANY) * VALUE as u64;
     // Each with its header, and nothing else.
     assert!(of(&db, "doc").0 < all + u64::from(MANY) * 32, "{} bytes", of(&db, "doc").0);
@@ -152,7 +152,7 @@ fn each_structure_has_documents_of_its_own_lengths() {
         batch.put(&trie, number.to_be_bytes(), value(number, 2));
         batch.put(&trie, (MANY + number).to_be_bytes(), b"short");
     }
-    db.write_with(batch, Durability::Sync).expect("commits");
+    db.write_with(&batch, Durability::Sync).expect("commits");
     let (all, documents) = (u64::from(MANY) * VALUE as u64, of(&db, "doc").0);
     assert!(documents >= all && documents < all + all / 8, "{documents} bytes");
     for _ in 0..2 {

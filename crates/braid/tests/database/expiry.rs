@@ -239,7 +239,7 @@ fn a_crash_does_not_bring_back_what_was_told_to_be_gone(structure: Structure) {
             home.db.drain().expect("sweeps");
             home.db.table("other", Structure::BTree).expect("created");
         }),
-        ("a commit", |home| home.table.put("b", "two").expect("put")),
+        ("a commit", |home| home.table.put("b", "two").map(drop).expect("put")),
         ("a commit to another table", |home| {
             home.db.table("swept", Structure::BTree).expect("opened").delete("nothing").expect("deleted");
         }),
@@ -319,7 +319,7 @@ fn batches_loads_and_changes_carry_the_expiry(structure: Structure) {
     batch.put(&home.table, "b", "two");
     // The time counts from when it is written.
     home.pass(1);
-    home.db.write(batch).expect("commits");
+    home.db.write(&batch).expect("commits");
     let seq = home.db.snapshot().seq();
     let at = |minutes| Some(SystemTime::UNIX_EPOCH + Duration::from_millis(BEGIN + minutes * MINUTE));
     assert_eq!(home.table.expiry("a").expect("reads"), at(3));

@@ -17,7 +17,9 @@ fn flushes(path: &Path, scheme: FlushScheme) -> (u64, u64) {
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let table = &table;
-            scope.spawn(move || (0..COMMITS).for_each(|key| table.put([thread, key], b"v").expect("a commit")));
+            scope.spawn(move || {
+                (0..COMMITS).for_each(|key| table.put([thread, key], b"v").map(drop).expect("a commit"))
+            });
         }
     });
     (flushes() - before, u64::from(THREADS) * u64::from(COMMITS))

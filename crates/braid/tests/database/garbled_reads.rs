@@ -57,7 +57,7 @@ fn fill(structure: Structure, disk: &SimDisk) {
     let db = open(disk, options()).expect("opens");
     let tables = TABLES.map(|name| db.table(name, structure).expect("a table"));
     for (table, content) in tables.iter().zip(expected(0)) {
-        content.iter().for_each(|(key, value)| table.put(key, value).expect("put"));
+        content.iter().for_each(|(key, value)| table.put(key, value).map(drop).expect("put"));
     }
     // The older slot of the superblock has to name a state that is gone.
     db.checkpoint().expect("a checkpoint");
@@ -68,7 +68,7 @@ fn fill(structure: Structure, disk: &SimDisk) {
         batch.put(&tables[0], COUNTER, number.to_be_bytes());
         batch.put(&tables[0], (number * 29).to_be_bytes(), "young");
         batch.put(&tables[1], (number + 10).to_be_bytes(), vec![!byte(number); 3000]);
-        db.write(batch).expect("writes");
+        db.write(&batch).expect("writes");
     }
     disk.kill();
 }

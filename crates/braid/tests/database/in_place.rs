@@ -108,7 +108,7 @@ fn they_say_what_a_batch_says(structure: Structure) {
                     _ => batch.put(&table, key, value(version, bytes)),
                 };
             }
-            db.write(batch).expect("written");
+            db.write(&batch).expect("written");
             match random.random_range(0..24) {
                 0 => db.checkpoint().expect("a checkpoint"),
                 1 => db.drop_caches(),
@@ -186,7 +186,7 @@ fn what_is_kept_does_not_change(structure: Structure) {
     db.drop_table("table").expect("dropped");
     db.checkpoint().expect("a checkpoint");
     let other = db.table("other", structure).expect("a table");
-    (0..KEYS).for_each(|number| other.put(key(number), value(9, 1000)).expect("put"));
+    (0..KEYS).for_each(|number| other.put(key(number), value(9, 1000)).map(drop).expect("put"));
     db.checkpoint().expect("a checkpoint");
     check(&kept);
     drop(other);
@@ -228,7 +228,7 @@ fn what_looks_may_do_anything(structure: Structure) {
 fn a_dropped_table_stays_while_it_is_looked_at(structure: Structure) {
     let db = options().background(false).open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
     let table = db.table("table", structure).expect("a table");
-    (0..KEYS).for_each(|number| table.put(key(number), value(7, 200)).expect("put"));
+    (0..KEYS).for_each(|number| table.put(key(number), value(7, 200)).map(drop).expect("put"));
     db.checkpoint().expect("a checkpoint");
     let used = || db.stats().map(|stats| stats.space.total_pages - stats.space.free_pages).expect("stats");
     let wanted = key(5);
@@ -257,7 +257,8 @@ fn readers_meet_whole_values_that_do_not_grow_older(structure: Structure) {
     let bytes = |number: u16| [16, 120, 700, 3000][usize::from(number % 4)];
     // No multiples of five: whole versions.
     let version = |round: u64| round * 5 + 1;
-    let put = |round: u64, number: u16| table.put(key(number), value(version(round), bytes(number))).expect("put");
+    let put =
+        |round: u64, number: u16| table.put(key(number), value(version(round), bytes(number))).map(drop).expect("put");
     (0..KEYS).for_each(|number| put(0, number));
     let writing = AtomicUsize::new(2);
     std::thread::scope(|scope| {

@@ -89,7 +89,7 @@ proptest! {
                 }
             }
         }
-        db.write(batch).expect("writes");
+        db.write(&batch).expect("writes");
         db.drain().expect("applies");
         prop_assert_eq!(&content(&table), &model);
         check_whole(&db);
@@ -308,7 +308,7 @@ fn pages_that_were_just_given_up_are_not_written_before_the_log_says_so() {
             let gone: Vec<_> = model.keys().take(400).cloned().collect();
             let mut batch = WriteBatch::new();
             gone.iter().for_each(|key| batch.delete(&other, key));
-            db.write(batch)?;
+            db.write(&batch)?;
             gone.iter().for_each(|key| drop(model.remove(key)));
             // What waits is applied when the load begins: that gives a run of pages up, and its flush-end is not
             // flushed yet.

@@ -32,7 +32,7 @@ fn fill(database: &Database, table: &Table, version: u8) {
     for first in (0..KEYS).step_by(1000) {
         let mut batch = WriteBatch::new();
         (first..first + 1000).for_each(|number| batch.put(table, key(number), [version; 60]));
-        database.write(batch).expect("commits");
+        database.write(&batch).expect("commits");
     }
 }
 

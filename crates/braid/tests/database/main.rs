@@ -48,5 +48,6 @@ mod rounds;
 mod salvage;
 mod snapshots;
 mod threads;
+mod tickets;
 mod transactions;
 mod verify;

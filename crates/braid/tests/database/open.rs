@@ -156,7 +156,7 @@ fn a_database_with_little_in_it_is_small() {
     for (keys, most) in [(0_u32, 240 << 10), (1, 240 << 10), (100, 512 << 10), (1000, 2 << 20)] {
         let db = open();
         let table = db.table("t", Structure::BTree).expect("a table");
-        (0..keys).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).expect("put"));
+        (0..keys).for_each(|key| table.put(key.to_be_bytes(), [7; 100]).map(drop).expect("put"));
         drop(table);
         db.close().expect("closes");
         assert!(bytes() <= most, "{} bytes with {keys} keys", bytes());

@@ -59,7 +59,7 @@ fn later_operations_of_a_batch_stay_and_earlier_ones_go(structure: Structure) {
     batch.delete_range(&table, "a".."f");
     batch.put(&table, "c", "after");
     batch.delete_range(&table, "d"..="d");
-    db.write(batch).expect("writes");
+    db.write(&batch).expect("writes");
     let expected: Content = [("c", "after"), ("x", "outside")].map(|(key, value)| (key.into(), value.into())).into();
     assert_eq!(content(&table), expected);
     table.delete_range("m".."a").expect("an empty range is nothing");
@@ -123,7 +123,7 @@ fn snapshots_see_what_they_saw_through_sweeps_and_compactions(structure: Structu
     let mut seen = vec![(db.snapshot(), KEYS as usize)];
     table.delete_range(key(1000)..key(2000)).expect("deletes");
     seen.push((db.snapshot(), KEYS as usize - 1000));
-    (1000..1100).for_each(|number| table.put(key(number), "again").expect("put"));
+    (1000..1100).for_each(|number| table.put(key(number), "again").map(drop).expect("put"));
     seen.push((db.snapshot(), KEYS as usize - 900));
     table.delete_range(key(1050)..key(3000)).expect("deletes");
     while !seen.is_empty() {
@@ -173,7 +173,7 @@ fn the_ranges_of_a_batch_count_too(structure: Structure) {
     let write = |from: u32, count: u32| {
         let mut batch = WriteBatch::new();
         (from..from + count).for_each(|number| batch.delete_range(&table, key(2 * number)..key(2 * number + 1)));
-        db.write(batch).map_err(|error| error.kind())
+        db.write(&batch).map(drop).map_err(|error| error.kind())
     };
     assert_eq!(write(0, 4097), Err(ErrorKind::InvalidInput));
     assert_eq!(write(0, 4000), Ok(()));
@@ -195,13 +195,13 @@ fn a_range_that_takes_many_stretches_is_waited_for(structure: Structure) {
     db.drain().expect("applies");
     let mut batch = WriteBatch::new();
     (0..4094).for_each(|number| batch.delete_range(&table, key(first + 2 * number)..key(first + 2 * number + 1)));
-    db.write(batch).expect("deletes");
+    db.write(&batch).expect("deletes");
     drop(then);
     let mut batch = WriteBatch::new();
     (0..4000).for_each(|number| {
         batch.delete_range(&table, key(first + 10_000 + 2 * number)..key(first + 10_001 + 2 * number))
     });
-    db.write(batch).expect("waits until the first ones are swept");
+    db.write(&batch).expect("waits until the first ones are swept");
     db.close().expect("closes");
 }
 

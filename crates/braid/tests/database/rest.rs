@@ -24,7 +24,7 @@ fn fill(db: &Database, table: &Table, numbers: std::ops::Range<u32>, byte: u8) {
         let mut batch = WriteBatch::new();
         let numbers = first..(first + 500).min(numbers.end);
         numbers.for_each(|number| batch.put(table, key(number), [byte; VALUE_BYTES]));
-        db.write_with(batch, Durability::Os).expect("writes");
+        db.write_with(&batch, Durability::Os).expect("writes");
     }
 }
 
@@ -55,7 +55,7 @@ fn a_table_that_was_emptied_gives_its_room_back(structure: Structure) {
     let db = open(&disk);
     let table = db.table("t", structure).expect("a table");
     fill(&db, &table, 0..100_000, 1);
-    (0..100_000).for_each(|number| table.delete_with(key(number), Durability::Os).expect("deletes"));
+    (0..100_000).for_each(|number| table.delete_with(key(number), Durability::Os).map(drop).expect("deletes"));
     compact(&db);
     assert!(disk.used_bytes() <= 8 * MIB, "{} bytes", disk.used_bytes());
     assert!(bytes(&disk, "/db/wal") <= 4 * MIB, "{} bytes of log", bytes(&disk, "/db/wal"));
@@ -87,7 +87,9 @@ fn what_is_packed_takes_little_more_than_it_is(structure: Structure) {
     // What lies behind all of it stands in the way, and is not compacted itself.
     fill(&db, &other, 0..1000, 2);
     db.drain().expect("applies");
-    (0..200_000).filter(|number| number % 8 > 0).for_each(|number| table.delete(key(number)).expect("deletes"));
+    (0..200_000)
+        .filter(|number| number % 8 > 0)
+        .for_each(|number| table.delete(key(number)).map(drop).expect("deletes"));
     table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
     let log = bytes(&disk, "/db/wal");
     assert!(log <= 4 * MIB, "{log} bytes of log");

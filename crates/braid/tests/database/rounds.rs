@@ -32,7 +32,7 @@ fn put(db: &Database, table: &Table, numbers: std::ops::Range<u64>) {
     for first in numbers.clone().step_by(100) {
         let mut batch = WriteBatch::new();
         (first..numbers.end.min(first + 100)).for_each(|number| batch.put(table, key(number), [7; 100]));
-        db.write_with(batch, Durability::Sync).expect("writes");
+        db.write_with(&batch, Durability::Sync).expect("writes");
         let stats = db.stats().expect("stats");
         assert!(stats.write_buffer_bytes <= BUDGET, "{} bytes wait", stats.write_buffer_bytes);
     }
@@ -127,7 +127,7 @@ fn range_deletes_do_not_make_the_log_long(structure: Structure) {
     for _ in 0..8_000 {
         let mut batch = WriteBatch::new();
         batch.delete_range(&table, [7; 200]..[8; 200]);
-        db.write_with(batch, Durability::Os).expect("writes");
+        db.write_with(&batch, Durability::Os).expect("writes");
         longest = longest.max(db.stats().expect("stats").log.retained_bytes);
     }
     assert!(longest <= LOG_LIMIT + LOG_LIMIT / 4 + SEGMENT, "the log held {longest} bytes");
@@ -159,7 +159,7 @@ fn a_fill_in_order_packs_what_it_writes(structure: Structure) {
     for first in (0..COUNT).step_by(200) {
         let mut batch = WriteBatch::new();
         (first..first + 200).for_each(|number| batch.put(&table, number.to_be_bytes(), [7; 100]));
-        db.write_with(batch, Durability::Os).expect("writes");
+        db.write_with(&batch, Durability::Os).expect("writes");
         let looked_at = [0, first, first + 199, first + 200].map(u64::to_be_bytes);
         let found = table.get_many(&looked_at).expect("reads");
         assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, true, false]);

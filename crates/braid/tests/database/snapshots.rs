@@ -31,7 +31,7 @@ fn all_tables_stay_as_they_were_over_rounds_and_compactions(structure: Structure
                     // Some are documents.
                     1 if key % 10 == 0 => table.put(key.to_be_bytes(), vec![generation; 3000]).expect("put"),
                     _ => table.put(key.to_be_bytes(), [generation; 40]).expect("put"),
-                }
+                };
             }
         }
         let now = tables.each_ref().map(|table| table.iter().collect::<Result<Vec<_>, _>>().expect("scans"));

@@ -34,7 +34,7 @@ fn committer(database: &Database, thread: u8) -> Option<u32> {
         let mut batch = WriteBatch::new();
         batch.put(&table, key(thread, commit, 0), value(commit));
         batch.put(&table, key(thread, commit, 1), value(commit));
-        if database.write(batch).is_err() {
+        if database.write(&batch).is_err() {
             return Some(commit);
         }
     }

@@ -164,7 +164,7 @@ fn new_keys_are_no_conflict(structure: Structure) {
     for first in (0..50_000_u32).step_by(2000) {
         let mut batch = braid::WriteBatch::new();
         (first..first + 2000).for_each(|key| batch.put(&table, key.to_be_bytes(), ""));
-        db.write_with(batch, braid::Durability::Os).expect("written");
+        db.write_with(&batch, braid::Durability::Os).expect("written");
     }
     db.drain().expect("drains");
     tx.commit().expect("nobody was in its way");
@@ -202,7 +202,8 @@ fn neighbours_are_not_in_the_way(structure: Structure) {
         for key in 0..100_000_u32 {
             batch.put(&table, key.to_be_bytes(), "");
             if batch.len() == 2000 {
-                db.write_with(std::mem::take(&mut batch), braid::Durability::Os).expect("written");
+                db.write_with(&batch, braid::Durability::Os).expect("written");
+                batch.clear();
             }
         }
         if applied {

@@ -33,7 +33,7 @@ fn fill(db: &Database, structure: Structure) {
         table.put(key.to_be_bytes(), vec![7; if key % 50 == 0 { 4000 } else { 600 }]).expect("put");
     }
     db.checkpoint().expect("a checkpoint");
-    (0..20_u32).for_each(|key| table.put(key.to_be_bytes(), "again").expect("put"));
+    (0..20_u32).for_each(|key| table.put(key.to_be_bytes(), "again").map(drop).expect("put"));
 }
 
 /// Flips bits of a file one at a time: each has to be found while it is flipped.

@@ -198,9 +198,9 @@ impl Run {
         for table in model.open(self.db())? {
             batch.delete_range(&table, [low]..[high]);
         }
-        let outcome = self.db().write(batch);
+        let outcome = self.db().write(&batch);
         match &outcome {
-            Ok(()) => {
+            Ok(_) => {
                 self.states.push(model);
                 self.all_is_durable();
             }
@@ -208,7 +208,7 @@ impl Run {
             Err(error) if error.kind() == ErrorKind::Failed => self.states.push(model),
             Err(_) => {}
         }
-        outcome
+        outcome.map(drop)
     }
 
     fn scratch(&self) -> braid::Result<()> {

@@ -122,7 +122,7 @@ impl Model {
                 None => batch.delete(&tables[*which], key),
             }
         }
-        db.write_with(batch, durability)?;
+        db.write_with(&batch, durability)?;
         self.apply(changes);
         Ok(())
     }

@@ -66,7 +66,7 @@ fn beside(store: &BraidStore, random: &mut StdRng) -> braid::Result<()> {
         2 => {
             // Behind all that histories read.
             let low = [1 + random.random_range(0..3), random.random()];
-            store.tables.choose(random).expect("two").delete_range(low..[low[0], u8::MAX])
+            store.tables.choose(random).expect("two").delete_range(low..[low[0], u8::MAX]).map(drop)
         }
         3..=6 => {
             let mut batch = WriteBatch::new();
@@ -77,7 +77,7 @@ fn beside(store: &BraidStore, random: &mut StdRng) -> braid::Result<()> {
                 let bytes = random.random_range(0..300);
                 batch.put(table, key, vec![7; bytes]);
             }
-            store.db.write(batch)
+            store.db.write(&batch).map(drop)
         }
         _ => Ok(()),
     }

@@ -298,7 +298,7 @@ impl World {
                 Write::DeleteRange(bounds) => batch.delete_range::<Vec<u8>>(table, bounds.clone()),
             }
         }
-        let done = db.write(batch);
+        let done = db.write(&batch);
         self.doubtful = writes;
         done.map_err(text)?;
         self.acknowledged()

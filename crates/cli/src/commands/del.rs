@@ -76,7 +76,7 @@ impl Del {
         for key in &keys {
             batch.delete(&table, key);
         }
-        database.write(batch)?;
+        database.write(&batch)?;
         database.close()?;
         let report = Report { deleted, not_there: keys.len() - deleted, ranges, table: self.table.table };
         let mut output = Output::new();

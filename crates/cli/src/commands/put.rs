@@ -64,7 +64,7 @@ impl Put {
         match self.ttl {
             Some(ttl) => table.put_expiring(&key, &value, ttl)?,
             None => table.put(&key, &value)?,
-        }
+        };
         database.close()?;
         if json {
             let mut output = Output::new();

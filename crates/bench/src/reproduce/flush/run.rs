@@ -175,7 +175,7 @@ fn fill_log(database: &Database, bytes: u64) -> Result<()> {
             batch.put(&table, key.to_be_bytes(), value);
         }
         left = left.saturating_sub(batch.bytes() as u64);
-        database.write_with(batch, Durability::Os)?;
+        database.write_with(&batch, Durability::Os)?;
     }
     drop(table);
     Ok(database.drop_table(FILLER)?)

@@ -161,7 +161,7 @@ impl Client<'_> {
         entry(SHAPE, self.stage.index(self.number, position + OWN), &mut self.key, &mut self.value);
         batch.put(table, &self.key, &self.value);
         let begun = Instant::now();
-        self.stage.database.write(batch)?;
+        self.stage.database.write(&batch)?;
         tally.call(begun, 1);
         Ok(())
     }

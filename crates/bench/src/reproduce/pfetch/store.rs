@@ -57,7 +57,8 @@ impl Stock {
                 batch.put(&table, key, value);
                 if batch.len() == BATCH_PAIRS || position + 1 == share {
                     lab.go_on()?;
-                    database.write(std::mem::take(&mut batch))?;
+                    database.write(&batch)?;
+                    batch.clear();
                 }
             }
         }

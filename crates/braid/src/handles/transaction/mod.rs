@@ -43,11 +43,12 @@ use crate::{
     commit::{
         check_expires, check_pair, not_locked,
         reads::{self, Reads},
+        settle::Submitted,
         validate::{self, Check},
     },
     engine::{Engine, recent::Owner},
     error::{Error, ErrorKind, Result},
-    handles::{database::Database, table::Table},
+    handles::{database::Database, table::Table, ticket::Ticket},
     options::check_durability,
     read::{pin::Pin, pinned::Pinned, point},
     words::{
@@ -441,8 +442,23 @@ impl Transaction {
     /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] or [`Error::Deadlock`] when a
     /// written key was locked; [`Error::TransactionTooLarge`] when a read could not be noted; as [`Database::write`].
     pub fn commit(self) -> Result<Seq> {
+        let submitted = self.place()?;
+        self.engine().settle(&submitted)
+    }
+
+    /// Gives the transaction its place in the order of commits, and returns a ticket for the rest of the commit: see
+    /// [`Database::submit`]. The transaction's locks and its snapshot are released.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub fn submit(self) -> Result<Ticket> {
+        Ticket::new(Arc::clone(self.pin.handle()), self.place()?)
+    }
+
+    /// Checks the transaction for conflicts, and gives it its place.
+    fn place(&self) -> Result<Submitted> {
         if self.writes.is_empty() {
-            return Ok(self.seq());
+            return Ok(Submitted::nothing(self.seq()));
         }
         if let Some(error) = self.too_large.lock().take() {
             return Err(error);
@@ -452,7 +468,7 @@ impl Transaction {
         reads.iter_mut().for_each(|reads| reads.join_ranges());
         let mut check = Check::new(&self.pin, self.owner, reads.as_deref());
         let durability = self.options.durability.unwrap_or(engine.options.durability);
-        engine.commit_checked(&self.writes.items(), durability, self.lock_timeout(), &mut check)
+        engine.submit_items(&self.writes.items(), durability, self.lock_timeout(), Some(&mut check))
     }
 
     /// Forgets all writes, as dropping the transaction does.

@@ -181,7 +181,7 @@ mod tests {
             let open = || options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
             let db = open();
             let table = db.table("t", structure).expect("a table");
-            (0..24).for_each(|number| table.put([number], [number; 10_000]).expect("put"));
+            (0..24).for_each(|number| table.put([number], [number; 10_000]).map(drop).expect("put"));
             let engine = table.engine();
             let round = || {
                 let held = &mut engine.upkeep.lock();

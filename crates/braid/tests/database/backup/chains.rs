@@ -56,7 +56,7 @@ fn a_chain_holds_what_comes_and_goes_between_its_backups(structure: Structure) {
     let mut batch = WriteBatch::new();
     batch.delete(&one, "a");
     batch.put(&table(&db, structure, "goes"), "both", "tables");
-    db.write(batch).expect("writes");
+    db.write(&batch).expect("writes");
     chain.go_on(&db);
 
     // One that comes and goes between two backups.
@@ -92,7 +92,7 @@ fn loads_are_in_it_though_the_log_has_not_what_they_brought(structure: Structure
 
     // Emptied, and loaded once more, twice in one backup.
     for _ in 0..2 {
-        other.iter().keys_only().for_each(|pair| other.delete(pair.expect("scans").0).expect("deletes"));
+        other.iter().keys_only().for_each(|pair| other.delete(pair.expect("scans").0).map(drop).expect("deletes"));
         other.load([("again", "and again")]).expect("loads");
     }
     chain.go_on(&db);

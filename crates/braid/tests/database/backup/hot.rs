@@ -22,7 +22,7 @@ fn a_backup_between_transfers_is_what_a_snapshot_shows_and_no_transfer_is_in_it_
     for account in 0..ACCOUNTS {
         halves.iter().for_each(|half| batch.put(half, account.to_be_bytes(), EACH.to_le_bytes()));
     }
-    db.write(batch).expect("writes");
+    db.write(&batch).expect("writes");
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for thread in 0..THREADS {

@@ -31,10 +31,11 @@ fn fill(db: &Database, structure: Structure) -> Table {
             batch.put(&table, [&key(number)[..], b"document"].concat(), [number.to_le_bytes(); 1300].concat());
         }
         if batch.bytes() > 1 << 20 {
-            db.write(std::mem::take(&mut batch)).expect("writes");
+            db.write(&batch).expect("writes");
+            batch.clear();
         }
     }
-    db.write(batch).expect("writes");
+    db.write(&batch).expect("writes");
     db.drain().expect("is applied");
     table
 }

@@ -79,7 +79,7 @@ fn every_kind_of_change_is_told() {
     batch.put(&table, "b", []);
     batch.delete(&table, "c");
     batch.put(&table, "b", [9; 2]);
-    db.write(batch).expect("writes");
+    db.write(&batch).expect("writes");
     let loaded = db.table("loaded", Structure::BTree).expect("a table");
     loaded.load([("k", [1; 5000])]).expect("loads");
     loaded.put("k", [3; 1]).expect("put");
@@ -230,7 +230,7 @@ fn a_dropped_table_gives_its_space_back_and_is_told_all_the_same(structure: Stru
     table.put("a", [1; 20_000]).expect("put");
     let mut batch = WriteBatch::new();
     (0..100_u8).for_each(|number| batch.put(&table, [number], [number; 500]));
-    db.write(batch).expect("writes");
+    db.write(&batch).expect("writes");
     db.checkpoint().expect("a checkpoint");
     let used = |db: &Database| {
         let space = db.stats().expect("stats").space;

@@ -198,7 +198,7 @@ impl World {
             6..8 => Durability::Os,
             _ => Durability::Lazy(Duration::from_secs(3600)),
         };
-        self.change(tables, durability, |db| db.write_with(batch, durability))
+        self.change(tables, durability, |db| db.write_with(&batch, durability).map(drop))
     }
 
     fn create(&mut self) -> Outcome<()> {

@@ -194,7 +194,7 @@ fn writers_and_readers_go_on(structure: Structure) {
             table.put_with(key(number * 4 + writer), vec![round; 2100 + number as usize], braid::Durability::Os)
         };
         for writer in 0..2 {
-            (0..400).for_each(|number| put(writer, number, 0).expect("put"));
+            (0..400).for_each(|number| put(writer, number, 0).map(drop).expect("put"));
         }
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {

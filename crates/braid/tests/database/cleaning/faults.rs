@@ -80,7 +80,7 @@ fn a_power_cut_at_any_operation_leaves_old_or_new(structure: Structure) {
 /// After operation `n` failed, the database works on, or it only reads and says why.
 fn goes_on(db: &Database, table: &Table, n: u64, fault: Fault) {
     match table.put(key(1000), b"more") {
-        Ok(()) => {
+        Ok(_) => {
             table.delete(key(1000)).expect("deletes");
             table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts at last");
             let stats = table.stats().expect("stats");

@@ -59,7 +59,7 @@ pub(crate) fn change(
             model.insert(key, value);
         }
     }
-    db.write_with(batch, Durability::Sync)
+    db.write_with(&batch, Durability::Sync).map(drop)
 }
 
 pub(crate) fn compact(table: &Table, options: &CompactOptions) -> Compaction {

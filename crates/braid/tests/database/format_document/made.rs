@@ -79,7 +79,7 @@ pub(crate) fn make() -> Made {
             }
             content.insert(key, value);
         }
-        db.write(batch).expect("writes");
+        db.write(&batch).expect("writes");
     }
     // A document that no version refers to any more.
     for number in 0..2 {
@@ -93,7 +93,7 @@ pub(crate) fn make() -> Made {
         batch.delete(&first, &key);
         content.remove(&key);
     }
-    db.write(batch).expect("writes");
+    db.write(&batch).expect("writes");
 
     // Ranges that a reader keeps from being swept; one of them has something newer.
     let before = db.snapshot();
@@ -126,7 +126,7 @@ pub(crate) fn make() -> Made {
         batch.put(&first, format!("many/{number}"), value(number, 500));
         content.keys().nth(40 * number as usize).into_iter().for_each(|key| batch.put(&first, key, "again"));
     }
-    db.write(batch).expect("writes");
+    db.write(&batch).expect("writes");
     db.drain().expect("drains");
     table("filled").load([("key", "value")]).expect("loads");
     db.drop_table("late").expect("drops");

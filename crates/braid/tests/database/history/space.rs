@@ -43,7 +43,7 @@ fn history_that_shrinks_gives_its_space_back() {
 fn what_states_hold_is_no_garbage_that_is_cleaned_without_end() {
     let world = World::new(6, 10);
     let put = |round: u8, keys: &mut dyn Iterator<Item = u8>| {
-        keys.for_each(|key| world.table.put([key], vec![round; 20_000]).expect("puts"));
+        keys.for_each(|key| world.table.put([key], vec![round; 20_000]).map(drop).expect("puts"));
         world.db.drain().expect("applies");
     };
     put(1, &mut (0..100));

@@ -92,7 +92,7 @@ impl World {
             }
             model.insert(key, (value.into(), expiry.map(|after| self.now + after)));
         }
-        self.db.write(batch)?;
+        self.db.write(&batch)?;
         self.model = model;
         self.note();
         Ok(())

@@ -195,7 +195,7 @@ impl Made {
         (0..20).for_each(|key| maker.put(&late, key, value(key, 0, 20)));
         // A commit is known durable no sooner than another one comes behind it, and damage hits both if they share a
         // sector.
-        (0..3).for_each(|_| late.put("last", [1; 2 * super::SECTOR]).expect("put"));
+        (0..3).for_each(|_| late.put("last", [1; 2 * super::SECTOR]).map(drop).expect("put"));
         names.extend(maker.database.tables().into_iter().map(|table| (table.id, table.name)));
         let tables = maker.tables;
         drop((small, large, loaded, nodes, late, back, forth, swept));

@@ -66,8 +66,9 @@ impl<'a> Loader<'a> {
             && !batch.is_empty()
         {
             let records = batch.len() as u64;
-            let written = database.write(std::mem::take(batch));
+            let written = database.write(batch);
             written.map_err(|error| Error::Partly { error: Box::new(error.into()), loaded: self.records })?;
+            batch.clear();
             self.records += records;
             self.bytes += std::mem::take(batch_bytes);
         }

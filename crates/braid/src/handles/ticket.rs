@@ -1,0 +1,124 @@
+//! Commits that nobody waits for yet.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use index::Seq;
+
+use crate::{
+    commit::settle::Submitted,
+    engine::handle::Handle,
+    error::Result,
+    handles::{batch::WriteBatch, database::Database},
+    words::durability::Durability,
+};
+
+/// A commit that has its place in the order of commits, and is not yet known to be as safe as asked.
+///
+/// The commit happens whether the ticket is kept or dropped. As a [`Future`], the ticket needs no runtime of its own:
+/// the thread that flushed the log wakes the task. A ticket keeps its database open.
+#[must_use = "the ticket tells when the commit is done, and whether it failed"]
+pub struct Ticket {
+    handle: Arc<Handle>,
+    submitted: Submitted,
+    /// A waker was left.
+    is_polled: bool,
+}
+
+impl Database {
+    /// Gives a batch its place in the order of commits, and returns at once. [`Ticket::wait`], or awaiting the ticket,
+    /// tells when the commit is as safe as `durability` asks and visible to readers. One thread, or one task, can have
+    /// thousands of commits under way. One flush serves all that were submitted before it.
+    ///
+    /// Commits become visible in the order in which they were submitted, together with those of other threads.
+    ///
+    /// Whoever submits more than the database can apply is slowed down in two ways. Tickets are done later as the write
+    /// buffer fills up. Beyond that, where the write buffer is full, or two mebibytes of log wait for their flush,
+    /// `submit` itself waits. It also waits for a key that a transaction has locked, as [`Database::write`] does, and
+    /// writes large values itself.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{Durability, Structure, WriteBatch};
+    ///
+    /// let events = db.table("events", Structure::BTree)?;
+    /// let mut tickets = Vec::new();
+    /// for number in 0..100_u32 {
+    ///     let mut batch = WriteBatch::new();
+    ///     batch.put(&events, number.to_be_bytes(), "seen");
+    ///     tickets.push(db.submit(&batch, Durability::Sync)?);
+    /// }
+    /// for ticket in tickets {
+    ///     ticket.wait()?; // a few flushes served all hundred
+    /// }
+    /// assert_eq!(events.iter().count(), 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::write`]; no ticket means that the batch was not written. The exception is
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown).
+    pub fn submit(&self, batch: &WriteBatch, durability: Durability) -> Result<Ticket> {
+        Ticket::new(Arc::clone(self.handle()), self.engine().submit(batch, durability)?)
+    }
+}
+
+impl Ticket {
+    pub(crate) fn new(handle: Arc<Handle>, submitted: Submitted) -> Result<Self> {
+        handle.engine.settle_later(&submitted)?;
+        Ok(Self { handle, submitted, is_polled: false })
+    }
+
+    /// Seq of the commit. Where nothing was written, that of the newest commit which was visible then.
+    #[must_use]
+    pub const fn seq(&self) -> Seq {
+        self.submitted.seq()
+    }
+
+    /// Whether the commit is on stable storage, whatever durability was asked for.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.submitted.end().is_none_or(|end| self.handle.engine.wal.durable() >= end)
+    }
+
+    /// Waits until the commit is as safe as asked, and visible. The waiting thread flushes the log itself if no other
+    /// thread does.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) when the log could not be written or flushed.
+    pub fn wait(self) -> Result<Seq> {
+        self.handle.engine.settle(&self.submitted)
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<Seq>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Seq>> {
+        self.is_polled = true;
+        self.handle.engine.poll(&self.submitted, context.waker())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.is_polled {
+            self.handle.engine.forget_wakers(&self.submitted);
+        }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seq, is_durable) = (self.seq().0, self.is_durable());
+        formatter.debug_struct("Ticket").field("seq", &seq).field("is_durable", &is_durable).finish_non_exhaustive()
+    }
+}
