@@ -85,7 +85,7 @@ fn transact(database: &Database, tables: &[Table; 2], thread: u32, number: u64, 
     let mut given_up = database.begin()?;
     given_up.put(&tables[0], record_key(thread, number + WINDOW, 0), b"never committed")?;
     let options = TransactionOptions::new().isolation(Isolation::Serializable).durability(durability);
-    database.run_with(&options, |transaction| {
+    database.run_with(options, |transaction| {
         transaction.get(&tables[0], latest_key(thread))?;
         each_write(tables, thread, number, |table, key, value| match value {
             Some(value) => transaction.put(table, key, value),

@@ -88,6 +88,7 @@ pub use format::TableSettings;
 pub use handles::at::TableAt;
 pub use handles::batch::WriteBatch;
 pub use handles::changes::{Change, ChangeEvent, ChangeOperation, ChangedTable, Changes};
+pub use handles::cursor::Cursor;
 pub use handles::database::{Database, TableInfo};
 pub use handles::load::Loader;
 pub use handles::range::{Entry, Range};
@@ -112,7 +113,5 @@ pub use upkeep::compact::{CompactOptions, CompactProgress, CompactReport, Compac
 pub use upkeep::relocate::CompactionTimes;
 pub use verify::{Verification, VerifyProgress};
 pub use wal::FlushScheme;
-pub use words::clock::Expires;
-#[doc(hidden)]
-pub use words::clock::SetClock;
+pub use words::clock::{Expires, ManualClock};
 pub use words::{durability::Durability, structure::Structure};

@@ -8,10 +8,10 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
-use braid::{Compression, Database, Options, SetClock, Structure, Table, TableOptions};
+use braid::{Compression, Database, ManualClock, Options, Structure, Table, TableOptions};
 
 const NOW_MILLIS: u64 = 1_800_000_000_000;
 const DATABASES: [&str; 2] = ["closed", "killed"];
@@ -29,7 +29,7 @@ fn archive(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.zst"))
 }
 
-fn open(path: &Path, clock: &SetClock) -> Database {
+fn open(path: &Path, clock: &ManualClock) -> Database {
     // So long a log that no checkpoint comes but those that are asked for.
     let options = Options::new().background(false).cache_bytes(1 << 20).write_buffer_bytes(4 << 20);
     options.segment_bytes(1 << 20).leaf_pages(1).clock(clock.clone()).open(path).expect("opens")
@@ -56,7 +56,7 @@ fn delete(table: &Table, content: &mut Content, number: u32) {
 }
 
 /// Fills a new database with all that is stored in a way of its own.
-fn fill(db: &Database, clock: &SetClock) -> Expected {
+fn fill(db: &Database, clock: &ManualClock) -> Expected {
     let settings = TableOptions::new().compression(Compression::Zstd).history(2);
     let tree = db.table("tree", Structure::BTree).expect("a table");
     let trie = db.table_with("trie", Structure::Append, &settings).expect("a table");
@@ -76,7 +76,7 @@ fn fill(db: &Database, clock: &SetClock) -> Expected {
                 table.put_expiring(key(number + 100), "gone", Duration::from_millis(1)).expect("put");
             }
         }
-        clock.advance(1000);
+        clock.advance(Duration::from_millis(1000));
         db.checkpoint().expect("a checkpoint");
         states.push(contents[1].clone());
     }
@@ -109,7 +109,10 @@ fn fill(db: &Database, clock: &SetClock) -> Expected {
 #[ignore = "makes the databases, with the build whose format they are to have"]
 fn make() {
     for name in DATABASES {
-        let (directory, clock) = (tempfile::tempdir().expect("a directory"), SetClock::new(NOW_MILLIS));
+        let (directory, clock) = (
+            tempfile::tempdir().expect("a directory"),
+            ManualClock::new(UNIX_EPOCH + Duration::from_millis(NOW_MILLIS)),
+        );
         let db = open(directory.path(), &clock);
         fill(&db, &clock);
         if name == "closed" {
@@ -122,12 +125,15 @@ fn make() {
 #[test]
 fn databases_of_an_earlier_build_have_what_was_written() {
     for name in DATABASES {
-        let (made, clock) = (tempfile::tempdir().expect("a directory"), SetClock::new(NOW_MILLIS));
+        let (made, clock) = (
+            tempfile::tempdir().expect("a directory"),
+            ManualClock::new(UNIX_EPOCH + Duration::from_millis(NOW_MILLIS)),
+        );
         let expected = fill(&open(made.path(), &clock), &clock);
         let directory = tempfile::tempdir().expect("a directory");
         unpack(&archive(name), directory.path());
         for life in 0..2 {
-            let db = open(directory.path(), &SetClock::new(NOW_MILLIS + 10_000));
+            let db = open(directory.path(), &ManualClock::new(UNIX_EPOCH + Duration::from_millis(NOW_MILLIS + 10_000)));
             assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0], "{name}, life {life}");
             let names: Vec<_> = db.tables().into_iter().map(|table| (table.name, table.structure)).collect();
             let mut all: Vec<_> = expected.tables.iter().map(|(name, of, _)| ((*name).to_owned(), *of)).collect();

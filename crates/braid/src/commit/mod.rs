@@ -69,29 +69,36 @@ impl Engine {
     pub(crate) fn submit_items(
         &self, items: &[Item<'_>], durability: Durability, timeout: Duration, mut check: Option<&mut Check<'_>>,
     ) -> Result<Submitted> {
-        let mut deadline = None;
+        let (mut deadline, mut turn) = (None, None);
+        let mut owner = check.as_ref().map_or(Owner::NONE, |check| check.owner());
         loop {
             if let Some(check) = &mut check {
                 // Before any write and without holding `writing`, because this check may read a lot.
                 check.look(self, items)?;
             }
             let writing = self.writing.read();
-            match self.try_commit(items, durability, check.as_deref_mut())? {
+            match self.try_commit(items, durability, check.as_deref_mut(), owner)? {
                 Tried::Placed(submitted) => return Ok(submitted),
                 Tried::Locked(Locked { item, key }) => {
                     // The holder of the key may have to commit before the key is released.
                     drop(writing);
-                    let (table, key) = (items[item].table, &key);
-                    let owner = owner(check.as_deref());
+                    // One turn at a time, so that no other waits for this commit while it waits.
+                    drop(turn.take());
+                    if owner == Owner::NONE {
+                        owner = self.recent.new_owner();
+                    }
+                    let table = items[item].table;
                     let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
-                    let waited = self.recent.wait(table.id, key, owner, deadline);
-                    waited.map_err(|refused| not_locked(refused, &table.name, key, timeout))?;
+                    let waited = self.recent.wait_for_turn((table.id, key.clone()), owner, deadline);
+                    turn = Some(waited.map_err(|refused| not_locked(refused, &table.name, &key, timeout))?);
                 }
             }
         }
     }
 
-    fn try_commit(&self, items: &[Item<'_>], durability: Durability, check: Option<&mut Check<'_>>) -> Result<Tried> {
+    fn try_commit(
+        &self, items: &[Item<'_>], durability: Durability, check: Option<&mut Check<'_>>, owner: Owner,
+    ) -> Result<Tried> {
         self.check_writable()?;
         self.check_tables(items)?;
         if items.is_empty() {
@@ -103,7 +110,7 @@ impl Engine {
             check.look_for_loads(items)?;
         }
         self.check_range_deletes(items)?;
-        if let Some(locked) = self.locked_document(items, &inline, check.as_deref()) {
+        if let Some(locked) = self.locked_document(items, &inline, owner) {
             return Ok(Tried::Locked(locked));
         }
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
@@ -111,7 +118,7 @@ impl Engine {
         let turn = self.admit(record_bytes, reclaims(items))?;
         let documents = self.find_room_for_documents(items, &inline)?;
         let payload = Arc::new(encode(items, &documents, record_bytes, &self.clock));
-        match self.place(items, &payload, durability, check) {
+        match self.place(items, &payload, durability, check, owner) {
             Ok(Placed::At(position)) => {
                 self.counters.committed(items.len(), bytes);
                 self.keep_written(items, &documents);
@@ -153,6 +160,7 @@ impl Engine {
     /// Gives a commit its place in the order of all commits, in one step with the check of its transaction.
     fn place(
         &self, items: &[Item<'_>], payload: &Arc<Vec<u8>>, durability: Durability, mut check: Option<&mut Check<'_>>,
+        owner: Owner,
     ) -> Result<Placed> {
         let (reclaims, mut made_room) = (reclaims(items), false);
         let deletes_ranges = items.iter().any(|item| !item.is_point());
@@ -165,14 +173,13 @@ impl Engine {
             check.add_places(self, &mut of_all);
             of_all.sort_unstable();
         }
-        let owner = owner(check.as_deref());
         loop {
             let needs_all = deletes_ranges || check.as_ref().is_some_and(|check| check.needs_all());
             let mut stripes = if needs_all { self.recent.hold_all() } else { self.recent.hold(&of_all) };
             if let Some(locked) = locked(&stripes, items, &places, owner) {
                 return Ok(Placed::Locked(locked));
             }
-            let confirmed = check.as_ref().map(|check| check.confirm(self, &stripes, &of_all)).transpose()?;
+            let confirmed = check.as_mut().map(|check| check.confirm(self, &stripes, &of_all)).transpose()?;
             if confirmed == Some(false) {
                 drop(stripes);
                 if let Some(check) = &mut check {
@@ -352,11 +359,10 @@ impl Engine {
 
     /// A locked item, if the commit has a document, which would otherwise be written in vain. All items are checked
     /// again when they get their place.
-    fn locked_document(&self, items: &[Item<'_>], inline: &Inline, check: Option<&Check<'_>>) -> Option<Locked> {
+    fn locked_document(&self, items: &[Item<'_>], inline: &Inline, owner: Owner) -> Option<Locked> {
         if !items.iter().any(|item| inline.is_document(item)) {
             return None;
         }
-        let owner = owner(check);
         let is_locked = |item: &Item<'_>| item.is_point() && self.recent.is_locked(item.table.id, item.key, owner);
         items.iter().position(is_locked).map(|item| Locked { item, key: items[item].key.to_vec() })
     }
@@ -401,11 +407,6 @@ enum Placed {
     At(wal::Position),
     /// Another owner has locked a key.
     Locked(Locked),
-}
-
-/// The owner of the commit's locks.
-fn owner(check: Option<&Check<'_>>) -> Owner {
-    check.map_or(Owner::NONE, Check::owner)
 }
 
 /// Decides which values of a commit go to the log. Values over [`INLINE_BYTES_MAX`] never do. If the commit brings many
@@ -459,10 +460,7 @@ fn reclaims(items: &[Item<'_>]) -> bool {
 /// Fails when a key or a value is outside the limits.
 #[inline]
 pub(crate) fn check_pair(table: &TableCore, key: &[u8], value: &[u8]) -> Result<()> {
-    let limit = table.structure.facts().key_bytes_max;
-    if key.is_empty() || key.len() > limit {
-        return Err(Error::KeyLength { table: table.name.clone(), length: key.len(), limit });
-    }
+    table.check_key(key)?;
     if value.len() as u64 > VALUE_BYTES_MAX {
         let length = value.len() as u64;
         return Err(Error::ValueLength { table: table.name.clone(), length, limit: VALUE_BYTES_MAX });

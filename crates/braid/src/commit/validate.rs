@@ -16,7 +16,7 @@ use crate::{
     commit::{item::Item, reads::Reads},
     engine::{
         Engine,
-        recent::{Hit, Owner, Place, Places, Stripes},
+        recent::{Hit, LockKey, Owner, Place, Places, Stripes},
     },
     error::{Error, Result},
     read::{pin::Pin, point, walk::Walk},
@@ -35,7 +35,12 @@ pub(crate) struct Check<'a> {
     cleared: Vec<(Place, Seq)>,
     /// Of this many commits that first entered the ring, none was in the way of a range.
     ranges_clear: u64,
+    /// The key of the conflict that was found, where it is over one key.
+    changed: Changed,
 }
+
+/// A key that another commit changed.
+pub(crate) type Changed = Option<LockKey>;
 
 /// A key that may have been changed.
 struct Suspect<'a> {
@@ -47,12 +52,17 @@ struct Suspect<'a> {
 impl<'a> Check<'a> {
     /// The check of the transaction `owner`, which sees the moment of `pin` and, if it is serializable, read `reads`.
     pub(crate) const fn new(pin: &'a Pin, owner: Owner, reads: Option<&'a Reads>) -> Self {
-        Self { pin, owner, reads, cleared: Vec::new(), ranges_clear: 0 }
+        Self { pin, owner, reads, cleared: Vec::new(), ranges_clear: 0, changed: None }
     }
 
     /// The transaction.
     pub(crate) const fn owner(&self) -> Owner {
         self.owner
+    }
+
+    /// The key of the conflict that was found, where it is over one key.
+    pub(crate) fn take_changed(&mut self) -> Changed {
+        self.changed.take()
     }
 
     /// Releases the pin: the commit has its place, so the versions that the transaction saw are no longer needed.
@@ -101,14 +111,14 @@ impl<'a> Check<'a> {
         let read = self.reads.iter().flat_map(|reads| reads.keys());
         let points = items.iter().filter(|item| item.is_point());
         let keys = points.map(|item| (&**item.table, item.key)).chain(read);
-        look_up(engine, self.pin.seq(), &mut self.cleared, keys)
+        look_up(engine, self.pin.seq(), &mut self.cleared, &mut self.changed, keys)
     }
 
     /// Whether no commit came that [`Check::look`] did not see, now that the stripes of all places are held.
     ///
     /// # Errors
     /// [`Error::Conflict`] when a commit is in the way for certain.
-    pub(crate) fn confirm(&self, engine: &Engine, stripes: &Stripes<'_>, places: &Places) -> Result<bool> {
+    pub(crate) fn confirm(&mut self, engine: &Engine, stripes: &Stripes<'_>, places: &Places) -> Result<bool> {
         if seeded::on(seeded::Bug::ConflictMissed) {
             return Ok(true);
         }
@@ -148,7 +158,7 @@ impl<'a> Check<'a> {
             match engine.recent.ring().find_after(after, |table, logged| reads.is_changed_by(table, logged)) {
                 Ok((hit, count)) => {
                     self.ranges_clear = count;
-                    return no_hit(reads, hit);
+                    return no_hit(reads, hit, &mut self.changed);
                 }
                 Err(floor) => {
                     wait_until_visible(engine, floor)?;
@@ -167,13 +177,13 @@ impl<'a> Check<'a> {
     }
 
     /// Fails when a commit since the look is in the way of a range. None if the ring does not reach back to the look.
-    fn ranges_are_clear(&self, engine: &Engine, reads: &Reads) -> Result<Option<()>> {
+    fn ranges_are_clear(&mut self, engine: &Engine, reads: &Reads) -> Result<Option<()>> {
         if seeded::on(seeded::Bug::PhantomMissed) {
             return Ok(Some(()));
         }
         let hit =
             engine.recent.ring().find_since(self.ranges_clear, |table, logged| reads.is_changed_by(table, logged));
-        hit.map(|hit| no_hit(reads, hit)).transpose()
+        hit.map(|hit| no_hit(reads, hit, &mut self.changed)).transpose()
     }
 }
 
@@ -183,11 +193,13 @@ fn too_much_came(reads: &Reads) -> Error {
     Error::conflict(table, "perhaps a range", None)
 }
 
-/// Fails when a commit is in the way of a range.
-fn no_hit(reads: &Reads, hit: Hit) -> Result<()> {
+/// Fails when a commit is in the way of a range, and sets `changed` to its key.
+fn no_hit(reads: &Reads, hit: Hit, changed: &mut Changed) -> Result<()> {
     let Some((id, key)) = hit else { return Ok(()) };
     let name = reads.tables().find(|table| table.id == id).map_or("", |table| &table.name);
-    Err(Error::conflict(name, "a range", Some(&key)))
+    let conflict = Error::conflict(name, "a range", Some(&key));
+    *changed = Some((id, key));
+    Err(conflict)
 }
 
 /// Whether no key at `place`, where `newest` is noted, can have changed after `begin`.
@@ -196,18 +208,21 @@ fn is_clear(cleared: &[(Place, Seq)], begin: Seq, place: Place, newest: Seq) -> 
     newest <= begin || known.is_ok_and(|at| cleared[at].1 == newest)
 }
 
-/// Fails when the newest version of a key is of a commit after `begin`.
+/// Fails when the newest version of a key is of a commit after `begin`, and sets `changed` to the key.
 ///
 /// # Errors
 /// [`Error::Conflict`], or when storage fails.
-pub(crate) fn look_up_one(engine: &Engine, begin: Seq, table: &TableCore, key: &[u8]) -> Result<()> {
-    look_up(engine, begin, &mut Vec::new(), std::iter::once((table, key)))
+pub(crate) fn look_up_one(
+    engine: &Engine, begin: Seq, table: &TableCore, key: &[u8], changed: &mut Changed,
+) -> Result<()> {
+    look_up(engine, begin, &mut Vec::new(), changed, std::iter::once((table, key)))
 }
 
 /// Looks up the keys whose places were noted after `begin`, as one batch per table. Then sets `cleared` to the places
-/// that are clear nevertheless, with their noted seqs.
+/// that are clear nevertheless, with their noted seqs, or `changed` to the key that is not.
 fn look_up<'a>(
-    engine: &Engine, begin: Seq, cleared: &mut Vec<(Place, Seq)>, keys: impl Iterator<Item = (&'a TableCore, &'a [u8])>,
+    engine: &Engine, begin: Seq, cleared: &mut Vec<(Place, Seq)>, changed: &mut Changed,
+    keys: impl Iterator<Item = (&'a TableCore, &'a [u8])>,
 ) -> Result<()> {
     let (mut seen, mut suspects) = (Vec::new(), Vec::new());
     for (table, key) in keys {
@@ -228,6 +243,7 @@ fn look_up<'a>(
         for (key, newest) in keys.iter().zip(point::newest_many(engine, table, &keys)?) {
             // A key without any version was not changed: a deletion stays as long as there is an older snapshot.
             if newest.is_some_and(|newest| newest > begin) {
+                *changed = Some((table.id, key.to_vec()));
                 return Err(Error::conflict(&table.name, "a key", Some(key)));
             }
         }
@@ -293,16 +309,16 @@ mod tests {
                 table.put(one_key, "later").expect("put");
             }
         });
-        look_up(engine, begin, &mut cleared, between).expect("the second is unchanged");
+        look_up(engine, begin, &mut cleared, &mut None, between).expect("the second is unchanged");
         let newest = engine.recent.newest(place(one));
         assert!(!is_clear(&cleared, begin, place(one), newest), "{cleared:?}");
-        let again = look_up(engine, begin, &mut cleared, keys.into_iter());
+        let again = look_up(engine, begin, &mut cleared, &mut None, keys.into_iter());
         assert!(matches!(again, Err(Error::Conflict { .. })), "{again:?}");
         // A neighbour's commit at the same place does not touch an unchanged key.
         let begin = engine.publisher.visible();
         let _pin = db.snapshot();
         table.put(one_key, "neighbour").expect("put");
-        look_up(engine, begin, &mut cleared, std::iter::once(keys[1])).expect("unchanged");
+        look_up(engine, begin, &mut cleared, &mut None, std::iter::once(keys[1])).expect("unchanged");
         assert!(is_clear(&cleared, begin, place(other), engine.recent.newest(place(other))));
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn prepare(engine: &Engine) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{path::Path, time::UNIX_EPOCH};
 
     use psync::sim::{Fault, SimDisk};
     use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -69,14 +69,14 @@ mod tests {
     use crate::{
         handles::database::Database,
         options::Options,
-        words::{clock::SetClock, durability::Durability, structure::Structure},
+        words::{clock::ManualClock, durability::Durability, structure::Structure},
     };
 
     const LONGEST_MS: u64 = 12;
     const EIO: i32 = 5;
     const ENOSPC: i32 = 28;
 
-    fn open(disk: &SimDisk, clock: &SetClock) -> Database {
+    fn open(disk: &SimDisk, clock: &ManualClock) -> Database {
         let options =
             Options::new().background(false).cache_bytes(1 << 20).segment_bytes(64 << 10).clock(clock.clone());
         options.open_on(disk.psync(), Path::new("/db")).expect("opens")
@@ -86,7 +86,7 @@ mod tests {
     fn live_and_lose_power(seed: u64) -> usize {
         let mut random = StdRng::seed_from_u64(seed);
         let disk = SimDisk::new(seed);
-        let clock = SetClock::new(0);
+        let clock = ManualClock::new(UNIX_EPOCH);
         let database = open(&disk, &clock);
         let table = database.table("t", Structure::BTree).expect("a table");
         let engine = table.engine();
@@ -94,7 +94,7 @@ mod tests {
         // The deadline of each commit, and the time until which every due commit was flushed.
         let (mut deadlines, mut flushed) = (Vec::new(), None);
         for tick in 0..200 {
-            clock.advance(u64::from(tick > 0));
+            clock.advance(Duration::from_millis(u64::from(tick > 0)));
             // The work of the thread that wakes at a deadline.
             let due = engine.keeper.state.lock().take_due(engine.keeper.clock.instant());
             if due.is_some_and(|end| !flush(engine, end)) {

@@ -11,14 +11,14 @@ pub use kind::ErrorKind;
 pub(crate) use kind::io_kind;
 
 /// Result of a database call.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The errors of every call. [`Error::kind`] sorts them for programs.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A key is empty or too long for the table's structure.
-    #[error("a key of {length} bytes does not fit table {table:?}: keys are 1 to {limit} bytes. Nothing was written")]
+    #[error("a key of {length} bytes does not fit table {table:?}: keys are 1 to {limit} bytes")]
     KeyLength {
         /// Table name.
         table: String,
@@ -51,6 +51,9 @@ pub enum Error {
         /// Values above this length, in bytes, go to the document log.
         inline: usize,
     },
+    /// A range was reversed after its first pair.
+    #[error("a range cannot be reversed after its first pair: call `rev` before, or take pairs from its other end")]
+    RangeBegun,
     /// A table would have too many range deletes that are not swept away yet.
     #[error(
         "table {table:?} would have more than {limit} ranges of deleted keys that are not swept away yet: those of this commit, and such as snapshots and transactions that are older keep. Nothing was written; end those, try again later, or delete fewer ranges at a time"
@@ -357,6 +360,7 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::KeyLength { .. }
+            | Self::RangeBegun
             | Self::ValueLength { .. }
             | Self::BatchTooLarge { .. }
             | Self::TableName { .. }
@@ -440,10 +444,13 @@ impl Error {
         }
     }
 
-    /// Whether the same call can succeed later without opening the database anew.
+    /// Whether the same call can succeed later without opening the database anew. So after a conflict, on a full disk,
+    /// and where the process or the system has too many open files.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.kind(), ErrorKind::DiskFull | ErrorKind::Locked | ErrorKind::Conflict)
+        let is_out_of_files =
+            matches!(self, Self::Io(error) if error.is_too_many_open_files()) && !self.is_write_failure();
+        is_out_of_files || matches!(self.kind(), ErrorKind::DiskFull | ErrorKind::Locked | ErrorKind::Conflict)
     }
 }
 

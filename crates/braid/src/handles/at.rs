@@ -77,6 +77,14 @@ impl TableAt {
         self.table.get_pinned_at(key.as_ref(), Some(&*self.opened))
     }
 
+    /// Whether there is a value of `key` in the state. A large value is not read.
+    ///
+    /// # Errors
+    /// As [`TableAt::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        point::contains(self.table.engine(), &self.table.core, key.as_ref(), Some(&*self.opened))
+    }
+
     /// The values of many keys in the state, read as one batch.
     ///
     /// # Errors

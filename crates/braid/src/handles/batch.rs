@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     hash::BuildHasher,
     ops::{Range, RangeBounds},
-    sync::Arc,
+    sync::{Arc, Weak},
 };
 
 use hashbrown::{DefaultHashBuilder, HashTable, hash_table::Entry as TableEntry};
@@ -15,9 +15,10 @@ use crate::{
         item::{BatchOperation, Item},
         settle::Submitted,
     },
-    engine::Engine,
+    engine::{Engine, handle::Handle},
     error::{Error, Result},
     handles::table::Table,
+    tables::catalog::TableCore,
     words::{
         clock::{Expires, system_time},
         durability::Durability,
@@ -40,10 +41,20 @@ impl Entry {
     }
 }
 
+/// A table that a batch has operations for. It does not keep the database open.
+#[derive(Clone)]
+struct Target {
+    core: Arc<TableCore>,
+    handle: Weak<Handle>,
+}
+
 /// Operations on any tables of one database that become durable and visible together, or not at all.
 ///
 /// A later operation replaces an earlier one of the same batch on the same key. A later range delete replaces the
 /// earlier operations on keys in its range.
+///
+/// A batch can be written again, and to no other database than that of its tables. Unlike other handles, it does not
+/// keep that database open.
 ///
 /// ```
 /// # fn main() -> braid::Result<()> {
@@ -66,7 +77,7 @@ impl Entry {
 /// ```
 #[derive(Clone, Default)]
 pub struct WriteBatch {
-    tables: Vec<Table>,
+    tables: Vec<Target>,
     entries: Vec<Entry>,
     bytes: Vec<u8>,
     durability: Option<Durability>,
@@ -159,7 +170,7 @@ impl WriteBatch {
     fn push(&mut self, table: &Table, operation: BatchOperation, key: &[u8], value: &[u8], expires: Option<Expires>) {
         let known = self.tables.iter().rposition(|known| Arc::ptr_eq(&known.core, &table.core));
         let table = known.unwrap_or_else(|| {
-            self.tables.push(table.clone());
+            self.tables.push(Target { core: Arc::clone(&table.core), handle: Arc::downgrade(&table.handle) });
             self.tables.len() - 1
         });
         let start = self.bytes.len();
@@ -169,9 +180,12 @@ impl WriteBatch {
         self.entries.push(Entry { table, operation, expires, key: start..middle, value: middle..self.bytes.len() });
     }
 
-    /// The tables of the operations.
-    pub(crate) fn tables(&self) -> &[Table] {
-        &self.tables
+    /// Fails for a batch with tables of another database, or of another opening of this one.
+    pub(crate) fn check_own(&self, handle: &Arc<Handle>) -> Result<()> {
+        match self.tables.iter().find(|table| !std::ptr::eq(table.handle.as_ptr(), Arc::as_ptr(handle))) {
+            Some(foreign) => Err(Error::ForeignTable { name: foreign.core.name.clone() }),
+            None => Ok(()),
+        }
     }
 
     fn item(&self, entry: &Entry) -> Item<'_> {
@@ -252,16 +266,13 @@ impl std::fmt::Debug for WriteBatch {
 }
 
 impl Engine {
-    /// Writes a batch.
+    /// Writes a batch whose tables are this engine's.
     pub(crate) fn commit(&self, batch: &WriteBatch, durability: Durability) -> Result<Seq> {
         self.settle(&self.submit(batch, durability)?)
     }
 
-    /// Gives a batch its place in the order of commits.
+    /// Gives a batch its place in the order of commits. Its tables are this engine's.
     pub(crate) fn submit(&self, batch: &WriteBatch, durability: Durability) -> Result<Submitted> {
-        if let Some(foreign) = batch.tables().iter().find(|table| !std::ptr::eq(table.engine(), self)) {
-            return Err(Error::ForeignTable { name: foreign.name().to_owned() });
-        }
         self.submit_items(&batch.last_items(), durability, self.options.lock_timeout, None)
     }
 }

@@ -129,13 +129,13 @@ impl Database {
         self.engine().drop_table(name)
     }
 
-    /// Writes a batch, all or nothing, with the durability of the batch, or else of the database. Returns the seq of the
-    /// commit; for an empty batch, that of the newest visible commit.
+    /// Writes a batch, all or nothing, with the durability of the batch, or else of the database. Returns the seq of
+    /// the commit; for an empty batch, that of the newest visible commit.
     ///
     /// # Errors
     /// Outside the limits, on a full disk, or when the database no longer writes: see [`crate::ErrorKind`].
     pub fn write(&self, batch: &WriteBatch) -> Result<Seq> {
-        self.write_with(&batch, batch.durability().unwrap_or(self.engine().options.durability))
+        self.write_with(batch, batch.durability().unwrap_or(self.engine().options.durability))
     }
 
     /// Writes a batch with the given durability.
@@ -143,6 +143,7 @@ impl Database {
     /// # Errors
     /// As [`Database::write`].
     pub fn write_with(&self, batch: &WriteBatch, durability: Durability) -> Result<Seq> {
+        batch.check_own(&self.handle)?;
         self.engine().commit(batch, durability)
     }
 
@@ -281,6 +282,12 @@ impl Options {
     #[doc(hidden)]
     pub fn open_on(self, psync: Psync, path: &Path) -> Result<Database> {
         self.check()?;
+        if path.as_os_str().is_empty() {
+            return Err(Error::Option {
+                option: "path",
+                problem: "it is empty: name a directory, or `.` for the present one".into(),
+            });
+        }
         Database::open_with(psync, path, &self)
     }
 }

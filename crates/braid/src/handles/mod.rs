@@ -4,6 +4,8 @@ pub(crate) mod at;
 pub(crate) mod batch;
 pub(crate) mod changes;
 pub(crate) mod compaction;
+pub(crate) mod contents;
+pub(crate) mod cursor;
 pub(crate) mod database;
 pub(crate) mod history;
 pub(crate) mod load;

@@ -1,26 +1,31 @@
 //! Ranges of pairs, as users see them.
 //!
-//! 1. A range begins its [`Walk`] at the first advance.
+//! 1. A range takes its moment when it is made, and begins its [`Walk`] at the first advance.
 //! 2. A pair whose value is in the structure is shown in place.
 //! 3. When the walk comes to a document, pairs are gathered in a window, so that the documents of a window are read in
 //!    one psync. The window is small at first. Once a range has proved long, the documents of the next window are read
 //!    while the current one is shown.
 //! 4. An error is returned after everything before the failed place was shown. The range is then at its end.
+//! 5. What is taken from the back comes from a second range of the same moment, in reverse order. Each of the two stops
+//!    where the other is ([`Limit`]).
 
 use std::{
     collections::VecDeque,
-    ops::{ControlFlow, RangeBounds},
+    ops::{Bound, ControlFlow, RangeBounds},
     sync::Arc,
     time::SystemTime,
 };
 
 use doclog::ReadAhead;
-use index::{Bounds, Direction, DocPointer, Expiry, Pair, PairRef, Pairs, Payload, RangeTombstones, Share, Stored};
+use index::{
+    Bounds, Direction, DocPointer, Expiry, Moment, Pair, PairRef, Pairs, Payload, RangeTombstones, Share, Stored,
+};
 
 use crate::{
     error::{Error, Result},
     handles::table::Table,
-    read::{then::Then, walk::Walk},
+    read::{point, then::Then, walk::Walk},
+    tables::catalog::TableState,
     words::{
         clock::system_time,
         key_range::{prefix_bounds, range_bounds},
@@ -32,7 +37,13 @@ const LARGEST_WINDOW: usize = 256;
 const DOCUMENT_BYTES_PER_WINDOW: u64 = 4 << 20;
 
 /// A range of pairs in key order. Made by [`Table::range`], [`Table::prefix`] and [`Table::iter`], and by the methods
-/// of the same names of a [`Snapshot`](crate::Snapshot).
+/// of the same names of a [`Snapshot`](crate::Snapshot) and a [`TableAt`](crate::TableAt).
+///
+/// A range shows one moment: that of its making, or of its snapshot. As long as the range exists, the memory and the
+/// space of that moment stay. Making a range does not fail; whatever is wrong comes with the first pair.
+///
+/// Pairs can be taken from both ends ([`DoubleEndedIterator`]); [`Range::rev`] reverses all that a range does, and
+/// [`Range::seek`] goes to another place. For steps to and fro from a place, see [`Cursor`](crate::Cursor).
 ///
 /// The iterator returns copies; [`Range::next_pair`] shows the same pairs without copies:
 ///
@@ -53,7 +64,9 @@ pub struct Range {
     bounds: Bounds,
     direction: Direction,
     keys_only: bool,
-    /// The source of the moment that the range shows; without one, the moment of its begin.
+    /// What the range shows, or why it shows nothing.
+    moment: Result<(Arc<TableState>, Moment)>,
+    /// Holds the moment, if it is an earlier one.
     then: Option<Arc<dyn Then>>,
     /// Keys that the range does not show.
     deleted: Option<RangeTombstones>,
@@ -68,6 +81,39 @@ pub struct Range {
     /// The error behind the gathered pairs.
     failed: Option<Error>,
     ended: bool,
+    has_begun: bool,
+    /// The bounds of the walk, where it does not begin at the end of the range.
+    walked: Option<Bounds>,
+    /// Key of the last pair that was given away, where the range does not stand on it any more.
+    given: Option<Vec<u8>>,
+    /// The range from the other end, once something was taken there.
+    other: Option<Box<Self>>,
+    limit: Limit,
+    /// The pair that the range stands on was not shown, because of the limit.
+    is_held: bool,
+}
+
+/// Where a range stops on its way to the other end: before the last key that was shown there, or behind the key that
+/// was sought there. If the other end was through, nothing is left.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Limit {
+    #[default]
+    None,
+    Before(Vec<u8>),
+    Behind(Vec<u8>),
+    Through,
+}
+
+impl Limit {
+    /// Whether `key` is too far in this direction.
+    pub(crate) fn excludes(&self, key: &[u8], direction: Direction) -> bool {
+        match self {
+            Self::None => false,
+            Self::Before(shown) => direction.order(key, shown).is_ge(),
+            Self::Behind(sought) => direction.order(key, sought).is_gt(),
+            Self::Through => true,
+        }
+    }
 }
 
 /// A pair with its expiry. Made by [`Range::next_entry`].
@@ -100,8 +146,8 @@ enum Shown {
 }
 
 impl Table {
-    /// The pairs with keys within `range`, in key order; [`Range::rev`] reverses the order. The range sees one moment,
-    /// however long the walk takes.
+    /// The pairs with keys within `range`, in key order; [`Range::rev`] reverses the order. The range sees the moment
+    /// of this call, however long the walk takes and whenever it begins.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         Range::new(self.clone(), range_bounds(&range), None)
@@ -121,12 +167,25 @@ impl Table {
 }
 
 impl Range {
-    pub(crate) const fn new(table: Table, bounds: Bounds, then: Option<Arc<dyn Then>>) -> Self {
+    pub(crate) fn new(table: Table, bounds: Bounds, then: Option<Arc<dyn Then>>) -> Self {
+        let moment = point::moment(table.engine(), &table.core, then.as_deref());
+        Self::of(table, bounds, then, moment)
+    }
+
+    /// A range that shows nothing but an error.
+    pub(crate) fn failed(table: Table, error: Error) -> Self {
+        Self::of(table, Bounds::all(), None, Err(error))
+    }
+
+    fn of(
+        table: Table, bounds: Bounds, then: Option<Arc<dyn Then>>, moment: Result<(Arc<TableState>, Moment)>,
+    ) -> Self {
         Self {
             table,
             bounds,
             direction: Direction::Forward,
             keys_only: false,
+            moment,
             then,
             deleted: None,
             walk: None,
@@ -137,7 +196,21 @@ impl Range {
             shown: Shown::Nothing,
             failed: None,
             ended: false,
+            has_begun: false,
+            walked: None,
+            given: None,
+            other: None,
+            limit: Limit::None,
+            is_held: false,
         }
+    }
+
+    /// Another range of the same moment.
+    pub(crate) fn within(&self, bounds: Bounds, direction: Direction) -> Self {
+        let mut range = Self::of(self.table.clone(), bounds, self.then.clone(), self.moment.clone());
+        (range.direction, range.keys_only) = (direction, self.keys_only);
+        range.deleted.clone_from(&self.deleted);
+        range
     }
 
     /// Without the keys that are `deleted`.
@@ -146,7 +219,8 @@ impl Range {
         self
     }
 
-    /// The same pairs in reverse order. Call this before the first pair is taken.
+    /// The same pairs in reverse order, to be called before the first pair is taken. Later the range shows an error in
+    /// place of its next pair; [`DoubleEndedIterator::next_back`] takes pairs from the other end at any time.
     #[must_use]
     pub fn rev(mut self) -> Self {
         self.turn();
@@ -155,8 +229,56 @@ impl Range {
 
     /// As [`Range::rev`].
     pub(crate) fn turn(&mut self) {
-        debug_assert!(self.walk.is_none(), "a range is turned round before it is walked");
-        self.direction = self.direction.reversed();
+        if self.has_begun {
+            self.stop(Error::RangeBegun);
+        } else {
+            self.direction = self.direction.reversed();
+        }
+    }
+
+    /// Goes to `key`: the next pair is the first at or behind it, in the order of the range, and within its bounds.
+    /// Places before the present one can be gone to, too. The moment stays the same.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// for name in ["ada", "barbara", "grace"] {
+    ///     users.put(name, "")?;
+    /// }
+    /// let mut range = users.iter();
+    /// range.seek("b");
+    /// assert_eq!(range.next().transpose()?, Some((b"barbara".to_vec(), vec![])));
+    /// assert_eq!(range.next_back().transpose()?, Some((b"grace".to_vec(), vec![])));
+    /// assert!(range.next().is_none(), "the two ends have met");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        let key = key.as_ref();
+        let mut bounds = self.bounds.clone();
+        match self.direction {
+            Direction::Forward if bounds.above_lower(key) => bounds.lower = Bound::Included(key.to_vec()),
+            Direction::Backward if bounds.below_upper(key) => bounds.upper = Bound::Included(key.to_vec()),
+            _ => {}
+        }
+        let mut sought = self.within(bounds, self.direction);
+        // The walk has narrower bounds than the range, which can be gone back in.
+        sought.walked = Some(std::mem::replace(&mut sought.bounds, self.bounds.clone()));
+        (sought.limit, sought.other) = (std::mem::take(&mut self.limit), self.other.take());
+        sought.has_begun = true;
+        if let Some(other) = &mut sought.other {
+            other.limit = Limit::Behind(key.to_vec());
+        }
+        *self = sought;
+    }
+
+    /// Ends with this error.
+    fn stop(&mut self, error: Error) {
+        (self.walk, self.ahead, self.share, self.shown) = (None, None, None, Shown::Nothing);
+        self.gathered.clear();
+        self.failed = Some(error);
     }
 
     /// Leaves values out, so that large ones are not read. Each value shown is empty.
@@ -208,7 +330,7 @@ impl Range {
     pub(crate) fn visit_expiring<B>(
         &mut self, mut show: impl FnMut(&[u8], &[u8], Option<Expiry>) -> ControlFlow<B>,
     ) -> Result<ControlFlow<B>> {
-        if self.walk.is_none() && !self.ended && !self.bounds.is_empty() {
+        if self.walk.is_none() && !self.ended && self.failed.is_none() && !self.walked().is_empty() {
             match self.begin() {
                 Ok(walk) => walk.expect_all(),
                 Err(error) => return self.end(Err(error)).map(|_| ControlFlow::Continue(())),
@@ -221,6 +343,7 @@ impl Range {
                 return Ok(ControlFlow::Break(with));
             }
             if let Shown::Walked = self.shown
+                && self.is_alone()
                 && let Some(with) = self.run(&mut show)?
             {
                 return Ok(ControlFlow::Break(with));
@@ -265,10 +388,57 @@ impl Range {
     }
 
     fn advance(&mut self) -> Result<bool> {
+        self.has_begun = true;
+        if std::mem::take(&mut self.is_held) {
+            return self.meet();
+        }
         match self.moved() {
-            Ok(true) => Ok(true),
+            Ok(true) if self.is_alone() => Ok(true),
+            Ok(true) => self.meet(),
             over => self.end(over),
         }
+    }
+
+    /// Whether nothing was taken from the other end.
+    const fn is_alone(&self) -> bool {
+        self.other.is_none() && matches!(self.limit, Limit::None)
+    }
+
+    /// Whether the pair that the range stands on is before all that the other end has shown. Tells the other end.
+    fn meet(&mut self) -> Result<bool> {
+        let Some((key, _)) = self.pair() else { return Ok(true) };
+        if self.limit.excludes(key, self.direction) {
+            // It is shown if the other end goes back from it.
+            self.is_held = true;
+            return Ok(false);
+        }
+        let limit = Limit::Before(key.to_vec());
+        if let Some(other) = &mut self.other {
+            other.limit = limit;
+        }
+        Ok(true)
+    }
+
+    /// The range from the other end.
+    fn other(&mut self) -> &mut Self {
+        if self.other.is_none() {
+            let mut other = self.within(self.bounds.clone(), self.direction.reversed());
+            let shown = self.pair().map(|(key, _)| key.to_vec()).or_else(|| self.given.take());
+            let begin = || match (self.walked(), self.direction) {
+                (Bounds { lower: Bound::Included(key), .. }, Direction::Forward)
+                | (Bounds { upper: Bound::Included(key), .. }, Direction::Backward) => Limit::Behind(key.clone()),
+                _ => Limit::None,
+            };
+            let is_through = self.ended && self.failed.is_none() && self.gathered.is_empty();
+            other.limit = if is_through { Limit::Through } else { shown.map_or_else(begin, Limit::Before) };
+            self.other = Some(Box::new(other));
+        }
+        self.other.as_mut().expect("it is there now")
+    }
+
+    /// The bounds of the walk.
+    fn walked(&self) -> &Bounds {
+        self.walked.as_ref().unwrap_or(&self.bounds)
     }
 
     fn end(&mut self, how: Result<bool>) -> Result<bool> {
@@ -296,7 +466,7 @@ impl Range {
                 self.gather();
                 continue;
             }
-            if self.ended || self.bounds.is_empty() {
+            if self.ended || self.walked().is_empty() {
                 return Ok(false);
             }
             let walk = match &mut self.walk {
@@ -316,18 +486,18 @@ impl Range {
     }
 
     fn begin(&mut self) -> Result<&mut Walk> {
-        let (then, deleted) = (self.then.as_deref(), self.deleted.as_ref());
-        Ok(self.walk.insert(Walk::begin_without(
-            self.table.engine(),
-            &self.table.core,
-            &self.bounds,
-            self.direction,
-            then,
-            deleted,
-        )?))
+        let moment = self.moment.clone()?;
+        let walk = Walk::begin_at(&self.table.core, moment, self.walked(), self.direction, self.deleted.as_ref())?;
+        Ok(self.walk.insert(walk))
     }
 
-    fn pair(&self) -> Option<(&[u8], &[u8])> {
+    /// The order in which pairs are shown.
+    pub(crate) const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// The pair that the range stands on.
+    pub(crate) fn pair(&self) -> Option<(&[u8], &[u8])> {
         match self.shown {
             Shown::Nothing => None,
             Shown::Walked => match self.walk.as_ref()?.current()? {
@@ -423,13 +593,27 @@ impl Iterator for Range {
             Ok(true) => match self.shown {
                 Shown::Gathered => {
                     self.shown = Shown::Nothing;
-                    self.gathered.pop_front().map(|(key, value, _)| Ok((key, value)))
+                    let given = self.gathered.pop_front();
+                    self.given = given.as_ref().map(|(key, ..)| key.clone());
+                    given.map(|(key, value, _)| Ok((key, value)))
                 }
                 _ => self.pair().map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
             },
         }
     }
 }
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let next = self.other().next();
+        if let Some(Ok((key, _))) = &next {
+            self.limit = Limit::Before(key.clone());
+        }
+        next
+    }
+}
+
+impl std::iter::FusedIterator for Range {}
 
 impl std::fmt::Debug for Range {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,6 +1,11 @@
 //! Snapshots, as users hold them.
 
-use std::{fmt, ops::RangeBounds, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    ops::RangeBounds,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use index::{Bounds, Seq};
 
@@ -83,6 +88,24 @@ impl Snapshot {
         table.get_pinned_at(key.as_ref(), Some(&*self.pin))
     }
 
+    /// Whether `key` of `table` had a value. A large value is not read.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        table.check_own(&self.pin)?;
+        point::contains(table.engine(), &table.core, key.as_ref(), Some(&*self.pin))
+    }
+
+    /// Time at which the value that `key` of `table` had expires. None without an expiry, and for an absent key.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        table.check_own(&self.pin)?;
+        point::expiry(table.engine(), &table.core, key.as_ref(), Some(&*self.pin))
+    }
+
     /// The values that many keys of `table` had, read as one batch.
     ///
     /// # Errors
@@ -93,27 +116,21 @@ impl Snapshot {
         point::read_many(table.engine(), &table.core, &keys, Some(&*self.pin))
     }
 
-    /// The pairs that `table` had within `range`.
-    ///
-    /// # Errors
-    /// When the table is of another database.
-    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<Range> {
+    /// The pairs that `table` had within `range`. Where the table is of another database, the range shows that error.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Range {
         self.walk(table, range_bounds(&range))
     }
 
     /// The pairs that `table` had whose keys begin with `prefix`.
-    ///
-    /// # Errors
-    /// As [`Snapshot::range`].
-    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
+    #[must_use]
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Range {
         self.walk(table, prefix_bounds(prefix.as_ref()))
     }
 
     /// Every pair that `table` had.
-    ///
-    /// # Errors
-    /// As [`Snapshot::range`].
-    pub fn iter(&self, table: &Table) -> Result<Range> {
+    #[must_use]
+    pub fn iter(&self, table: &Table) -> Range {
         self.walk(table, Bounds::all())
     }
 
@@ -126,9 +143,11 @@ impl Snapshot {
         &self.pin
     }
 
-    fn walk(&self, table: &Table, bounds: Bounds) -> Result<Range> {
-        table.check_own(&self.pin)?;
-        Ok(Range::new(table.clone(), bounds, Some(self.then())))
+    fn walk(&self, table: &Table, bounds: Bounds) -> Range {
+        match table.check_own(&self.pin) {
+            Ok(()) => Range::new(table.clone(), bounds, Some(self.then())),
+            Err(error) => Range::failed(table.clone(), error),
+        }
     }
 }
 

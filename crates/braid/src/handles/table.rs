@@ -63,10 +63,18 @@ impl Table {
         point::expiry(self.engine(), &self.core, key.as_ref(), None)
     }
 
+    /// Whether there is a value of `key`. A large value is not read.
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        point::contains(self.engine(), &self.core, key.as_ref(), None)
+    }
+
     /// The value of `key`.
     ///
     /// # Errors
-    /// When storage fails, stored data is damaged, or the table was dropped.
+    /// When the table cannot have the key, storage fails, stored data is damaged, or the table was dropped.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         self.get_at(key.as_ref(), None)
     }
@@ -94,6 +102,31 @@ impl Table {
     /// As [`Table::get`].
     pub fn get_with<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.get_with_at(key.as_ref(), None, look)
+    }
+
+    /// Puts the value of `key` in the place of what `value` holds, whose memory is used again. False for an absent key;
+    /// `value` is empty then.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// let mut value = Vec::new();
+    /// for name in ["ada", "grace"] {
+    ///     println!("{name} is known: {}", users.get_into(name, &mut value)?);
+    /// }
+    /// assert!(value.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        Ok(self.get_with(key, |found| value.extend_from_slice(found))?.is_some())
     }
 
     /// The value of `key`, to be kept without a copy if found in the cache: see [`Pinned`].

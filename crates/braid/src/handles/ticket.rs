@@ -67,6 +67,7 @@ impl Database {
     /// As [`Database::write`]; no ticket means that the batch was not written. The exception is
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown).
     pub fn submit(&self, batch: &WriteBatch, durability: Durability) -> Result<Ticket> {
+        batch.check_own(self.handle())?;
         Ticket::new(Arc::clone(self.handle()), self.engine().submit(batch, durability)?)
     }
 }

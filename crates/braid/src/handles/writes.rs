@@ -5,7 +5,8 @@ use std::ops::RangeBounds;
 use index::Seq;
 
 use crate::{
-    error::{Error, Result},
+    commit::check_expires,
+    error::Result,
     handles::{batch::WriteBatch, database::Database, table::Table},
     words::{clock::Expires, durability::Durability},
 };
@@ -89,30 +90,40 @@ impl Table {
     }
 
     /// Sets `key` to `new` if its present value is `expected`. With no `new` the key is deleted; no `expected` means an
-    /// absent key. No other commit of the key comes between the comparison and the write.
+    /// absent key. No other commit of the key comes between the comparison and the write. The new value expires when
+    /// the one that it replaces would have.
     ///
     /// # Errors
     /// As [`Table::put`].
     pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        let key = key.as_ref();
-        let database = Database::of(&self.handle);
-        loop {
-            let mut transaction = database.begin()?;
-            let found = transaction.get(self, key)?;
-            if found.as_deref() != expected {
-                return Ok(Swap::Refused(found));
-            }
-            match new {
-                Some(new) => transaction.put(self, key, new)?,
-                None => transaction.delete(self, key)?,
-            }
-            match transaction.commit() {
-                Ok(_) => return Ok(Swap::Done),
-                // Another commit changed the key, perhaps to the expected value: compare again.
-                Err(Error::Conflict { .. }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.swap(key.as_ref(), expected, new, None)
+    }
+
+    /// As [`Table::compare_and_swap`], with a new expiry: as [`Table::put_expiring`].
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use std::time::Duration;
+    ///
+    /// let leases = db.table("leases", braid::Structure::BTree)?;
+    /// let minute = Duration::from_secs(60);
+    /// let taken = leases.put_if_absent_expiring("printer", "ada", minute)?;
+    /// assert_eq!(taken, braid::Swap::Done);
+    /// let longer = leases.compare_and_swap_expiring("printer", Some(b"ada"), b"ada", 2 * minute)?;
+    /// assert_eq!(longer, braid::Swap::Done);
+    /// assert!(matches!(leases.put_if_absent("printer", "grace")?, braid::Swap::Refused(Some(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::put_expiring`].
+    pub fn compare_and_swap_expiring(
+        &self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: &[u8], expires: impl Into<Expires>,
+    ) -> Result<Swap> {
+        self.swap(key.as_ref(), expected, Some(new), Some(expires.into()))
     }
 
     /// Sets `key` to `value` if the key is absent.
@@ -120,7 +131,41 @@ impl Table {
     /// # Errors
     /// As [`Table::put`].
     pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Swap> {
-        self.compare_and_swap(key, None, Some(value.as_ref()))
+        self.swap(key.as_ref(), None, Some(value.as_ref()), None)
+    }
+
+    /// Sets `key` to `value` if the key is absent, until the value expires: as [`Table::put_expiring`].
+    ///
+    /// # Errors
+    /// As [`Table::put_expiring`].
+    pub fn put_if_absent_expiring(
+        &self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
+    ) -> Result<Swap> {
+        self.swap(key.as_ref(), None, Some(value.as_ref()), Some(expires.into()))
+    }
+
+    /// Sets `key` to `new` if its value is `expected`, with an expiry, or else with that of the value before.
+    fn swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>, expires: Option<Expires>) -> Result<Swap> {
+        check_expires(expires)?;
+        // A first look, which waits for nobody.
+        let found = self.get(key)?;
+        if found.as_deref() != expected {
+            return Ok(Swap::Refused(found));
+        }
+        let mut transaction = Database::of(&self.handle).begin()?;
+        let found = transaction.get_for_update(self, key)?;
+        if found.as_deref() != expected {
+            return Ok(Swap::Refused(found));
+        }
+        match new {
+            Some(new) => {
+                let kept = if expires.is_none() { transaction.expiry(self, key)? } else { None };
+                transaction.put_until(self, key, new, expires.or(kept.map(Expires::At)))?;
+            }
+            None => transaction.delete(self, key)?,
+        }
+        transaction.commit()?;
+        Ok(Swap::Done)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     error::{Error, Result},
     format::TableSettings,
     opq::{self, Sorting},
-    words::{clock::SetClock, durability::Durability, structure::Structure},
+    words::{clock::ManualClock, durability::Durability, structure::Structure},
 };
 
 impl FromStr for Durability {
@@ -207,7 +207,7 @@ pub struct Options {
     pub(crate) flush_scheme: FlushScheme,
     pub(crate) lock_timeout: Duration,
     pub(crate) retain_log_bytes: u64,
-    pub(crate) clock: Option<SetClock>,
+    pub(crate) clock: Option<ManualClock>,
 }
 
 /// Default bytes of the cache.
@@ -369,10 +369,9 @@ impl Options {
         self
     }
 
-    /// Uses this clock in place of the system's. For tests.
-    #[doc(hidden)]
+    /// Uses this clock in place of the system's, so that a test decides when values expire: see [`ManualClock`].
     #[must_use]
-    pub fn clock(mut self, clock: SetClock) -> Self {
+    pub fn clock(mut self, clock: ManualClock) -> Self {
         self.clock = Some(clock);
         self
     }

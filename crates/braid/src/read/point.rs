@@ -27,6 +27,7 @@ pub(crate) enum Value<'a> {
 pub(crate) fn read<R>(
     engine: &Engine, table: &TableCore, key: &[u8], then: Option<&dyn Then>, take: impl FnOnce(Value<'_>) -> R,
 ) -> Result<Option<R>> {
+    table.check_key(key)?;
     table.traffic.looked_up(1);
     // While the state is held, the document of a version in the state stays where it is.
     let (state, at) = reading(engine, table, then)?;
@@ -73,6 +74,7 @@ fn reading(engine: &Engine, table: &TableCore, then: Option<&dyn Then>) -> Resul
 pub(crate) fn read_many(
     engine: &Engine, table: &TableCore, keys: &[&[u8]], then: Option<&dyn Then>,
 ) -> Result<Vec<Option<Vec<u8>>>> {
+    keys.iter().try_for_each(|key| table.check_key(key))?;
     table.traffic.looked_up(keys.len());
     let (state, at) = moment(engine, table, then)?;
     let found = find_many(&state, keys, at)?;
@@ -100,10 +102,21 @@ fn values(engine: &Engine, table: &TableCore, found: Vec<Option<Found>>) -> Resu
     Ok(found.into_iter().map(value).collect())
 }
 
+/// Whether there is a value of `key`, now or at the moment `then`. A document is not read.
+pub(crate) fn contains(engine: &Engine, table: &TableCore, key: &[u8], then: Option<&dyn Then>) -> Result<bool> {
+    table.check_key(key)?;
+    table.traffic.looked_up(1);
+    let (state, at) = reading(engine, table, then)?;
+    let mut is_there = false;
+    look(&state, key, at, &mut |seen| is_there = seen.value.is_some())?;
+    Ok(is_there)
+}
+
 /// The expiry of `key`, now or at the moment `then`.
 pub(crate) fn expiry(
     engine: &Engine, table: &TableCore, key: &[u8], then: Option<&dyn Then>,
 ) -> Result<Option<SystemTime>> {
+    table.check_key(key)?;
     let (state, at) = reading(engine, table, then)?;
     let mut expiry = None;
     look(&state, key, at, &mut |seen| expiry = seen.expiry.filter(|_| seen.value.is_some()))?;

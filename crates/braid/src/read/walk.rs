@@ -1,7 +1,7 @@
 //! The queues and the structure of a table, merged in key order.
 //!
-//! 1. A walk takes the state of its table, the visible seq and the time when it begins, or those of its snapshot. It
-//!    sees that moment to its end.
+//! 1. A walk takes the state of its table, the visible seq and the time when it begins, or is given them by a range or
+//!    a snapshot. It sees that moment to its end.
 //! 2. The queues of each age hand out steps in small, growing portions. The structure has a cursor that reads ahead
 //!    with psync.
 //! 3. The nearest key wins. Among equal keys the newest source wins, because queues cover rising intervals of seqs.
@@ -116,15 +116,14 @@ impl Walk {
     pub(crate) fn begin(
         engine: &Engine, table: &Arc<TableCore>, bounds: &Bounds, direction: Direction, then: Option<&dyn Then>,
     ) -> Result<Self> {
-        Self::begin_without(engine, table, bounds, direction, then, None)
+        Self::begin_at(table, point::moment(engine, table, then)?, bounds, direction, None)
     }
 
-    /// Begins a walk that leaves out the keys of `deleted`.
-    pub(crate) fn begin_without(
-        engine: &Engine, table: &Arc<TableCore>, bounds: &Bounds, direction: Direction, then: Option<&dyn Then>,
+    /// Begins a walk over a state, as of a moment. Leaves out the keys of `deleted`.
+    pub(crate) fn begin_at(
+        table: &Arc<TableCore>, (state, at): (Arc<TableState>, Moment), bounds: &Bounds, direction: Direction,
         deleted: Option<&RangeTombstones>,
     ) -> Result<Self> {
-        let (state, at) = point::moment(engine, table, then)?;
         // The gaps are taken after the state, because the gaps of that time know all versions of the state.
         let gaps = table.gaps_of(&state);
         let hidden = Hidden::new(&state.tombstones, deleted, gaps.as_deref().map(|gaps| &**gaps), bounds, at);

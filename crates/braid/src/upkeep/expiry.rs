@@ -40,18 +40,21 @@ pub(crate) fn look(engine: &Engine, held: &mut Upkeep) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, time::Duration};
+    use std::{
+        path::Path,
+        time::{Duration, UNIX_EPOCH},
+    };
 
     use psync::sim::SimDisk;
 
     use crate::{
         options::Options,
-        words::{clock::SetClock, structure::Structure},
+        words::{clock::ManualClock, structure::Structure},
     };
 
     #[test]
     fn damage_that_a_look_meets_does_not_end_writing() {
-        let (disk, clock) = (SimDisk::new(1), SetClock::new(1_000_000));
+        let (disk, clock) = (SimDisk::new(1), ManualClock::new(UNIX_EPOCH + Duration::from_millis(1_000_000)));
         let options = Options::new().background(false).clock(clock.clone());
         let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
         let (table, other) = (db.table("t", Structure::Append), db.table("other", Structure::BTree));
@@ -65,7 +68,7 @@ mod tests {
         let nodes = disk.files().into_iter().find(|file| file.starts_with("/db/node")).expect("a file");
         disk.psync().remove(&nodes).expect("removed");
 
-        clock.advance(3_600_000);
+        clock.advance(Duration::from_millis(3_600_000));
         let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
         db.checkpoint().expect("a checkpoint");
         let table = db.table("t", Structure::Append).expect("a table");

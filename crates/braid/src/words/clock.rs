@@ -7,6 +7,9 @@
 //!    - every record of a removal of expired values, with the time of that removal;
 //!    - every commit, from the first value that can expire on, because the commit may rest on the absence of an expired
 //!      value.
+//! 3. A known time more than [`LEAD_MAX`] ahead of the system's clock is of a life with a wrong clock. Time then begins
+//!    that much ahead, so that absolute expiries mean something again. A system's clock that was never set is no reason
+//!    for this.
 //!
 //! Invariant: a later call, in any thread, never returns an earlier time.
 
@@ -20,6 +23,26 @@ use std::{
 
 use index::{Expiry, Time};
 
+/// The known time may lead the system's clock by so much. A day is more than any time zone set wrong.
+const LEAD_MAX: Duration = Duration::from_secs(24 * 3600);
+/// A system's clock before 2026 is not set yet: this code is younger.
+const YOUNGEST_UNSET: u64 = 1_767_225_600_000;
+
+/// The time to begin with, from a time that an earlier life of the database knew, and the system's.
+fn earliest(known: Time, of_day: u64) -> u64 {
+    let latest = of_day.saturating_add(millis(LEAD_MAX));
+    if of_day < YOUNGEST_UNSET || known.0 <= latest {
+        return known.0;
+    }
+    let days = (known.0 - of_day) / millis(LEAD_MAX);
+    tracing::warn!(
+        days,
+        "the database was once open with a clock this many days ahead of the present one; time goes on one day ahead, \
+         and values that expired by the other clock, and were not removed yet, are there again"
+    );
+    latest
+}
+
 /// The clock of a database.
 #[derive(Debug)]
 pub(crate) struct Clock {
@@ -28,14 +51,17 @@ pub(crate) struct Clock {
     origin: AtomicU64,
     /// Some value may expire.
     counts: AtomicBool,
-    set: Option<SetClock>,
+    set: Option<ManualClock>,
 }
 
 impl Clock {
-    /// A clock that returns no time before `earliest`. With `set`, the clock follows `set` instead of the system.
-    pub(crate) fn new(set: Option<SetClock>, earliest: Time) -> Self {
-        let begun = set.as_ref().map_or_else(Instant::now, SetClock::instant);
-        Self { begun, origin: AtomicU64::new(earliest.0), counts: AtomicBool::new(false), set }
+    /// A clock that returns no time before `known`, a time that an earlier life of the database knew, unless that time
+    /// is too far ahead. With `set`, the clock follows `set` instead of the system.
+    pub(crate) fn new(set: Option<ManualClock>, known: Time) -> Self {
+        let begun = set.as_ref().map_or_else(Instant::now, ManualClock::instant);
+        let clock = Self { begun, origin: AtomicU64::new(0), counts: AtomicBool::new(false), set };
+        clock.origin.store(earliest(known, clock.of_day()), Ordering::Release);
+        clock
     }
 
     /// Called before a value that expires becomes visible.
@@ -53,7 +79,7 @@ impl Clock {
 
     /// The steady time.
     pub(crate) fn instant(&self) -> Instant {
-        self.set.as_ref().map_or_else(Instant::now, SetClock::instant)
+        self.set.as_ref().map_or_else(Instant::now, ManualClock::instant)
     }
 
     /// The time of day.
@@ -70,15 +96,33 @@ impl Clock {
     fn of_day(&self) -> u64 {
         match &self.set {
             Some(set) => set.of_day.load(Ordering::Acquire),
-            None => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, millis),
+            None => since_1970(SystemTime::now()),
         }
     }
 }
 
-/// A clock that stands still until set, for tests. Its clones are the same clock.
-#[doc(hidden)]
+/// A clock that stands still until it is advanced or set, for tests of programs whose values expire. Its clones are the
+/// same clock.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("data");
+/// use std::time::{Duration, SystemTime};
+///
+/// let clock = braid::ManualClock::new(SystemTime::now());
+/// let db = braid::Options::new().clock(clock.clone()).open(&path)?;
+/// let sessions = db.table("sessions", braid::Structure::BTree)?;
+/// sessions.put_expiring("ada", "token", Duration::from_secs(60))?;
+/// clock.advance(Duration::from_secs(59));
+/// assert!(sessions.get("ada")?.is_some());
+/// clock.advance(Duration::from_secs(1));
+/// assert!(sessions.get("ada")?.is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
-pub struct SetClock {
+pub struct ManualClock {
     begun: Instant,
     /// Milliseconds since `begun`.
     steady: Arc<AtomicU64>,
@@ -86,27 +130,32 @@ pub struct SetClock {
     of_day: Arc<AtomicU64>,
 }
 
-impl SetClock {
-    /// A clock at `of_day`, in milliseconds since the beginning of 1970.
+impl ManualClock {
+    /// A clock that shows this time. Parts of a millisecond are left out, here and below.
     #[must_use]
-    pub fn new(of_day: u64) -> Self {
-        Self { begun: Instant::now(), steady: Arc::default(), of_day: Arc::new(of_day.into()) }
+    pub fn new(now: SystemTime) -> Self {
+        Self { begun: Instant::now(), steady: Arc::default(), of_day: Arc::new(since_1970(now).into()) }
     }
 
-    /// Lets so many milliseconds pass.
-    pub fn advance(&self, millis: u64) {
-        self.steady.fetch_add(millis, Ordering::AcqRel);
-        self.of_day.fetch_add(millis, Ordering::AcqRel);
+    /// Lets so much time pass.
+    pub fn advance(&self, time: Duration) {
+        self.steady.fetch_add(millis(time), Ordering::AcqRel);
+        self.of_day.fetch_add(millis(time), Ordering::AcqRel);
     }
 
-    /// Sets the time of day; no time passes.
-    pub fn set_of_day(&self, millis: u64) {
-        self.of_day.store(millis, Ordering::Release);
+    /// Sets the time of day, forward or back; no time passes. The time of an open database never runs backwards.
+    pub fn set(&self, now: SystemTime) {
+        self.of_day.store(since_1970(now), Ordering::Release);
     }
 
     fn instant(&self) -> Instant {
         self.begun + Duration::from_millis(self.steady.load(Ordering::Acquire))
     }
+}
+
+/// Milliseconds since the beginning of 1970; 0 before.
+fn since_1970(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, millis)
 }
 
 /// The expiry of a value that is put. A [`Duration`] and a [`SystemTime`] can stand for one.
@@ -160,27 +209,43 @@ fn millis_up(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    fn at(millis: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_life_with_a_clock_years_ahead_does_not_spoil_the_time_for_good() {
+        let (day, year) = (86_400_000, 365 * 86_400_000);
+        let now = YOUNGEST_UNSET + year;
+        let begin = |known, now| Clock::new(Some(ManualClock::new(at(now))), Time(known)).now().0;
+        assert_eq!(begin(now + 10 * year, now), now + day);
+        assert_eq!(begin(now + day, now), now + day, "a day may be right");
+        assert_eq!(begin(now + 1000, now), now + 1000);
+        assert_eq!(begin(now, YOUNGEST_UNSET - year), now, "a clock that is not set yet tells nothing");
+        assert_eq!(begin(now, 0), now);
+    }
+
     #[test]
     fn time_follows_the_clock_and_never_runs_backwards() {
-        let set = SetClock::new(1_000);
+        let set = ManualClock::new(at(1_000));
         let clock = Clock::new(Some(set.clone()), Time(0));
         let tells = |expected| assert_eq!(clock.now(), Time(expected));
         tells(1_000);
-        set.advance(5);
+        set.advance(Duration::from_millis(5));
         tells(1_005);
-        set.set_of_day(2_000);
+        set.set(at(2_000));
         tells(2_000);
         // After the clock is set back, time goes on from where it was.
-        set.set_of_day(500);
+        set.set(at(500));
         tells(2_000);
-        set.advance(30);
+        set.advance(Duration::from_millis(30));
         tells(2_030);
-        set.set_of_day(3_000);
+        set.set(at(3_000));
         tells(3_000);
         // A checkpoint knows a time that the system's clock is behind.
         let later = Clock::new(Some(set.clone()), Time(9_000));
         assert_eq!(later.now(), Time(9_000));
-        set.advance(7);
+        set.advance(Duration::from_millis(7));
         assert_eq!(later.now(), Time(9_007));
     }
 
@@ -194,13 +259,13 @@ mod tests {
 
     #[test]
     fn expiries_are_rounded_up_and_stay_within_what_can_be_told() {
-        let at = |expires: Expires| expires.expiry(Time(100)).millis();
-        assert_eq!(at(Duration::from_nanos(1).into()), 101);
-        assert_eq!(at(Duration::from_millis(7).into()), 107);
-        assert_eq!(at(Duration::MAX.into()), u64::MAX);
-        assert_eq!(at((SystemTime::UNIX_EPOCH + Duration::from_micros(2_500)).into()), 3);
-        assert_eq!(at(SystemTime::UNIX_EPOCH.into()), 1);
-        assert_eq!(at((SystemTime::UNIX_EPOCH - Duration::from_secs(9)).into()), 1);
+        let expiry = |expires: Expires| expires.expiry(Time(100)).millis();
+        assert_eq!(expiry(Duration::from_nanos(1).into()), 101);
+        assert_eq!(expiry(Duration::from_millis(7).into()), 107);
+        assert_eq!(expiry(Duration::MAX.into()), u64::MAX);
+        assert_eq!(expiry((SystemTime::UNIX_EPOCH + Duration::from_micros(2_500)).into()), 3);
+        assert_eq!(expiry(SystemTime::UNIX_EPOCH.into()), 1);
+        assert_eq!(expiry((SystemTime::UNIX_EPOCH - Duration::from_secs(9)).into()), 1);
         let told = Expiry::at(1_800_000_000_123).expect("not 0");
         assert_eq!(Expires::At(system_time(told)).expiry(Time(0)), told);
     }

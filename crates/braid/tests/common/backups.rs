@@ -2,21 +2,21 @@
 
 use std::{ops::ControlFlow, path::Path};
 
-use braid::{BackupPoint, Database, Error, Options, SetClock};
+use braid::{BackupPoint, Database, Error, ManualClock, Options};
 use psync::sim::SimDisk;
 
 use crate::common::content::{Content, Outcome, difference, read_all};
 
 /// A chain of backups as it grows. Neither a crash nor an opening takes anything back that it has.
 pub(crate) struct Backups {
-    clock: SetClock,
+    clock: ManualClock,
     point: Option<BackupPoint>,
     stream: Vec<u8>,
 }
 
 impl Backups {
     /// None yet; `clock` is that of what is restored.
-    pub(crate) const fn new(clock: SetClock) -> Self {
+    pub(crate) const fn new(clock: ManualClock) -> Self {
         Self { clock, point: None, stream: Vec::new() }
     }
 

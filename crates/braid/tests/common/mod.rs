@@ -24,12 +24,12 @@ use std::{
     collections::BTreeMap,
     ops::{Bound, ControlFlow, Range},
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use backups::Backups;
 use braid::{
-    Compression, Database, Durability, ErrorKind, Isolation, Options, SetClock, Snapshot, Structure, Table,
+    Compression, Database, Durability, ErrorKind, Isolation, ManualClock, Options, Snapshot, Structure, Table,
     TableOptions, TransactionOptions, WriteBatch,
 };
 use content::{Content, Outcome, compare_many, compare_range, difference, read_all, verify};
@@ -127,7 +127,7 @@ struct World {
     damaged: bool,
     keys: u32,
     value_bytes: usize,
-    clock: SetClock,
+    clock: ManualClock,
     /// Milliseconds since the clock began, now and whenever it was moved.
     now: u64,
     times: Vec<u64>,
@@ -158,7 +158,7 @@ fn options_of(seed: u64) -> [TableOptions; 2] {
 /// Runs a seed; the error says what was lost or wrong.
 pub(crate) fn run(seed: u64) -> Outcome<()> {
     let mut random = StdRng::seed_from_u64(seed);
-    let clock = SetClock::new(BEGIN);
+    let clock = ManualClock::new(UNIX_EPOCH + Duration::from_millis(BEGIN));
     let options = Options::new()
         .background(false)
         .clock(clock.clone())
@@ -251,7 +251,9 @@ impl World {
     /// Opens the database; none when the power went meanwhile. The system's clock may be behind.
     fn open(&mut self) -> Outcome<Option<Database>> {
         if self.random.random_bool(0.3) {
-            self.clock.set_of_day(BEGIN + self.times.choose(&mut self.random).expect("not empty"));
+            self.clock.set(
+                UNIX_EPOCH + Duration::from_millis(BEGIN + self.times.choose(&mut self.random).expect("not empty")),
+            );
         }
         match self.options.clone().open_on(self.disk.psync(), Path::new(PATH)) {
             Ok(db) => Ok(Some(db)),
@@ -297,7 +299,7 @@ impl World {
         self.before = self.states.last().cloned();
         self.written = number;
         self.compare_recovered(&tables)?;
-        self.clock.set_of_day(BEGIN + self.now);
+        self.clock.set(UNIX_EPOCH + Duration::from_millis(BEGIN + self.now));
         self.compare_all(&tables)?;
         if self.random.random_bool(0.3) {
             verify(db)?;
@@ -399,7 +401,7 @@ impl World {
     /// Time goes by, as it does for each state that may turn out to be the one. What is kept stays at its time.
     fn pass(&mut self) {
         let millis = *[1, 900, 30_000, 400_000].choose(&mut self.random).expect("not empty");
-        self.clock.advance(millis);
+        self.clock.advance(Duration::from_millis(millis));
         self.now += millis;
         self.times.push(self.now);
         self.states.iter_mut().for_each(|state| state.expire(self.now));

@@ -7,9 +7,14 @@
 //!    begin where others began, so that what one passed over
 //!    is passed over by the next.
 
-use std::{collections::BTreeMap, ops::Bound, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ops::Bound,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
 
-use braid::{Database, Durability, Options, SetClock, Snapshot, Structure, Table, WriteBatch};
+use braid::{Database, Durability, ManualClock, Options, Snapshot, Structure, Table, WriteBatch};
 use psync::sim::SimDisk;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -25,7 +30,7 @@ struct World {
     random: StdRng,
     db: Database,
     table: Table,
-    clock: SetClock,
+    clock: ManualClock,
     now: u64,
     model: Model,
     pushed: u64,
@@ -38,7 +43,7 @@ fn key(number: u64) -> Vec<u8> {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let clock = SetClock::new(BEGIN);
+        let clock = ManualClock::new(UNIX_EPOCH + Duration::from_millis(BEGIN));
         let options = Options::new()
             .background(false)
             .durability(Durability::Os)
@@ -100,7 +105,7 @@ impl World {
             47..50 => {
                 let passed = 60_000 * self.random.random_range(0..4);
                 self.now += passed;
-                self.clock.advance(passed);
+                self.clock.advance(Duration::from_millis(passed));
             }
             50..53 => self.db.drain().expect("applies"),
             53..55 if self.snapshots.len() < 3 => {
@@ -126,9 +131,7 @@ impl World {
             (self.random.random::<bool>(), *[1, 1, 3, 200].get(self.random.random_range(0..4)).unwrap_or(&1));
         let then = self.random.random_range(0..4);
         let (range, model, now) = match self.snapshots.get(then) {
-            Some((snapshot, model, now)) => {
-                (snapshot.range(&self.table, bounds.clone()).map_err(|error| error.to_string())?, model, *now)
-            }
+            Some((snapshot, model, now)) => (snapshot.range(&self.table, bounds.clone()), model, *now),
             None => (self.table.range(bounds.clone()), &self.model, self.now),
         };
         let is_there = |(key, (value, expiry)): (&Vec<u8>, &(Vec<u8>, Option<u64>))| {

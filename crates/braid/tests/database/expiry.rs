@@ -1,10 +1,10 @@
 //! Values that expire: who sees them until when, and that they go.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braid::{
-    ChangeEvent, ChangeOperation, Database, Entry, Error, Isolation, Options, Seq, SetClock, Structure, Swap, Table,
+    ChangeEvent, ChangeOperation, Database, Entry, Error, Isolation, ManualClock, Options, Seq, Structure, Swap, Table,
     TransactionOptions, WriteBatch,
 };
 use psync::sim::SimDisk;
@@ -14,12 +14,12 @@ const MINUTE: u64 = 60_000;
 
 struct Home {
     disk: SimDisk,
-    clock: SetClock,
+    clock: ManualClock,
     db: Database,
     table: Table,
 }
 
-fn open_on(structure: Structure, disk: &SimDisk, clock: &SetClock) -> (Database, Table) {
+fn open_on(structure: Structure, disk: &SimDisk, clock: &ManualClock) -> (Database, Table) {
     let options = Options::new()
         .background(false)
         .cache_bytes(1 << 20)
@@ -34,7 +34,7 @@ fn open_on(structure: Structure, disk: &SimDisk, clock: &SetClock) -> (Database,
 
 impl Home {
     fn new(structure: Structure) -> Self {
-        let (disk, clock) = (SimDisk::new(1), SetClock::new(BEGIN));
+        let (disk, clock) = (SimDisk::new(1), ManualClock::new(UNIX_EPOCH + Duration::from_millis(BEGIN)));
         let (db, table) = open_on(structure, &disk, &clock);
         Self { disk, clock, db, table }
     }
@@ -54,7 +54,7 @@ impl Home {
         let structure = table.structure();
         disk.restart();
         drop((db, table));
-        clock.set_of_day(of_day);
+        clock.set(UNIX_EPOCH + Duration::from_millis(of_day));
         let (db, table) = open_on(structure, &disk, &clock);
         Self { disk, clock, db, table }
     }
@@ -64,7 +64,7 @@ impl Home {
     }
 
     fn pass(&self, minutes: u64) {
-        self.clock.advance(minutes * MINUTE);
+        self.clock.advance(Duration::from_millis(minutes * MINUTE));
     }
 
     fn keys(&self) -> Vec<String> {
@@ -148,7 +148,7 @@ fn a_snapshot_sees_what_was_there_when_it_was_taken(structure: Structure) {
     let then = home.db.snapshot();
     home.pass(2);
     let now = home.db.snapshot();
-    let sees = |snapshot: &braid::Snapshot| snapshot.iter(&home.table).expect("its table").count();
+    let sees = |snapshot: &braid::Snapshot| snapshot.iter(&home.table).count();
     let check = || {
         assert_eq!((sees(&then), sees(&now), home.table.iter().count()), (3001, 0, 0));
         assert_eq!(then.get(&home.table, "document").expect("reads"), Some(vec![2; 9000]));
@@ -215,11 +215,11 @@ fn a_clock_that_is_set_back_brings_nothing_back(structure: Structure) {
     home.put("b", "two", 20);
     home.pass(10);
     assert_eq!(home.keys(), ["b"]);
-    home.clock.set_of_day(BEGIN);
+    home.clock.set(UNIX_EPOCH + Duration::from_millis(BEGIN));
     assert_eq!(home.keys(), ["b"]);
     home.db.checkpoint().expect("a checkpoint");
     let home = home.reopen();
-    home.clock.set_of_day(BEGIN - 1000 * MINUTE);
+    home.clock.set(UNIX_EPOCH + Duration::from_millis(BEGIN - 1000 * MINUTE));
     let home = home.reopen();
     assert_eq!(home.keys(), ["b"]);
     home.put("c", "three", 5);
@@ -290,7 +290,7 @@ fn a_transaction_reads_at_the_time_of_its_begin_and_expiry_is_no_conflict(struct
         home.pass(5);
         assert_eq!(home.keys(), [""; 0]);
         home.db.drain().expect("applies");
-        assert_eq!(transaction.iter(&home.table).expect("its table").count(), 2);
+        assert_eq!(transaction.iter(&home.table).count(), 2);
         transaction.put(&home.table, "a", "again").expect("put");
         transaction.put_expiring(&home.table, "c", "for a while", Duration::from_millis(MINUTE)).expect("put");
         assert_eq!(transaction.get(&home.table, "c").expect("reads"), Some(b"for a while".to_vec()));
@@ -344,7 +344,7 @@ fn batches_loads_and_changes_carry_the_expiry(structure: Structure) {
     home.pass(1);
     assert_eq!(loaded.iter().count(), 1000);
     // Leaves say when they are due to about a second.
-    home.clock.advance(2000);
+    home.clock.advance(Duration::from_millis(2000));
     home.db.drain().expect("sweeps");
     let left = loaded.stats().expect("stats").entries;
     assert!((1000..1040).contains(&left), "{left} entries left");
@@ -363,3 +363,60 @@ on_every_structure!(
     a_transaction_reads_at_the_time_of_its_begin_and_expiry_is_no_conflict,
     batches_loads_and_changes_carry_the_expiry,
 );
+
+#[test]
+fn conditional_writes_keep_an_expiry_or_set_one() {
+    for structure in [Structure::BTree, Structure::Append] {
+        let home = Home::new(structure);
+        let minutes = |count: u64| Duration::from_millis(count * MINUTE);
+        let taken = home.table.put_if_absent_expiring("lease", "ada", minutes(10)).expect("puts");
+        assert_eq!(taken, Swap::Done);
+        let refused = home.table.put_if_absent_expiring("lease", "grace", minutes(10)).expect("looks");
+        assert_eq!(refused, Swap::Refused(Some(b"ada".to_vec())));
+        let expiry = || home.table.expiry("lease").expect("reads");
+        let first = expiry().expect("it expires");
+        // Neither a swap nor an update makes a value live longer unasked.
+        home.pass(4);
+        assert_eq!(home.table.compare_and_swap("lease", Some(b"ada"), Some(b"bob")).expect("swaps"), Swap::Done);
+        home.table.update("lease", |old| old.map(|name| [name, b"!"].concat())).expect("updates");
+        assert_eq!(expiry(), Some(first));
+        let longer = home.table.compare_and_swap_expiring("lease", Some(b"bob!"), b"bob", minutes(10)).expect("swaps");
+        assert_eq!(longer, Swap::Done);
+        assert_eq!(expiry(), Some(first + minutes(4)));
+        // Snapshots and transactions tell it too.
+        let (then, mut transaction) = (home.db.snapshot(), home.db.begin().expect("begins"));
+        home.table.put("lease", "for good").expect("puts");
+        assert_eq!(then.expiry(&home.table, "lease").expect("reads"), Some(first + minutes(4)));
+        assert_eq!(transaction.expiry(&home.table, "lease").expect("reads"), Some(first + minutes(4)));
+        assert_eq!(expiry(), None);
+        transaction.put_expiring(&home.table, "own", "", minutes(1)).expect("puts");
+        assert_eq!(transaction.expiry(&home.table, "own").expect("reads"), Some(first - minutes(5)));
+        transaction.put(&home.table, "own", "").expect("puts");
+        assert_eq!(transaction.expiry(&home.table, "own").expect("reads"), None);
+        drop(transaction);
+        home.table.put_expiring("lease", "ada", minutes(1)).expect("puts");
+        home.pass(2);
+        assert_eq!(home.table.put_if_absent("lease", "grace").expect("puts"), Swap::Done);
+        assert_eq!(expiry(), None);
+    }
+}
+
+#[test]
+fn a_life_with_the_clock_years_ahead_does_not_spoil_absolute_expiries() {
+    let day = Duration::from_secs(24 * 3600);
+    let (disk, now) = (SimDisk::new(1), UNIX_EPOCH + Duration::from_millis(BEGIN) + 365 * day);
+    let clock = ManualClock::new(now + 3650 * day);
+    let (db, table) = open_on(Structure::BTree, &disk, &clock);
+    table.put_expiring("early", "", now + 30 * day).expect("puts");
+    assert_eq!(table.get("early").expect("reads"), None, "by this clock it has expired");
+    table.put("other", "").expect("puts");
+    drop((table, db));
+    clock.set(now);
+    let (_db, table) = open_on(Structure::BTree, &disk, &clock);
+    table.put_expiring("session", "ada", now + 30 * day).expect("puts");
+    assert_eq!(table.get("session").expect("reads").as_deref(), Some(&b"ada"[..]));
+    clock.advance(28 * day);
+    assert!(table.get("session").expect("reads").is_some());
+    clock.advance(2 * day);
+    assert!(table.get("session").expect("reads").is_none());
+}

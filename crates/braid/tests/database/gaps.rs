@@ -1,8 +1,11 @@
 //! Walks past what is deleted and not applied yet: what they show, and what they cost.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
 
-use braid::{Database, Expires, Options, SetClock, Structure, Table, TableOptions, WriteBatch};
+use braid::{Database, Expires, ManualClock, Options, Structure, Table, TableOptions, WriteBatch};
 use psync::sim::SimDisk;
 
 const KEYS: u32 = 20_000;
@@ -78,15 +81,15 @@ fn an_older_snapshot_sees_what_it_saw(structure: Structure) {
     delete(&db, &table, 10_000..12_000);
     assert_eq!(first(&table), Some(12_000));
     assert_eq!(first(&table), Some(12_000));
-    assert_eq!(then.iter(&table).expect("a range").count(), KEYS as usize);
-    assert_eq!(between.iter(&table).expect("a range").count(), KEYS as usize - 10_000);
+    assert_eq!(then.iter(&table).count(), KEYS as usize);
+    assert_eq!(between.iter(&table).count(), KEYS as usize - 10_000);
     assert_eq!(table.iter().count(), KEYS as usize - 12_000);
 }
 
 /// Whoever notes a gap first, a transaction, a snapshot or somebody without either: all pass over it, be their clock
 /// ahead or behind.
 fn gaps_are_for_all_who_see_the_deletes(structure: Structure) {
-    let clock = SetClock::new(1_800_000_000_000);
+    let clock = ManualClock::new(UNIX_EPOCH + Duration::from_millis(1_800_000_000_000));
     let options = options().clock(clock.clone());
     let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
     for expires in [false, true] {
@@ -101,9 +104,9 @@ fn gaps_are_for_all_who_see_the_deletes(structure: Structure) {
             delete(&db, &table, 0..100);
         }
         let early = db.snapshot();
-        clock.advance(2_000);
+        clock.advance(Duration::from_millis(2_000));
         let late = db.begin().expect("begins");
-        let first_of_late = || late.iter(&table).expect("a range").next().map(|pair| pair.expect("reads").0);
+        let first_of_late = || late.iter(&table).next().map(|pair| pair.expect("reads").0);
         assert_eq!(first_of_late().as_deref(), Some(key(8_000).as_slice()));
         let before = leaf_reads(&db);
         for _ in 0..50 {
@@ -113,7 +116,7 @@ fn gaps_are_for_all_who_see_the_deletes(structure: Structure) {
         assert!(leaf_reads(&db) - before < 300, "{} leaves for 100 walks", leaf_reads(&db) - before);
         let expected = if expires { 0 } else { 8_000 };
         for _ in 0..50 {
-            let pair = early.iter(&table).expect("a range").next().expect("a pair").expect("reads");
+            let pair = early.iter(&table).next().expect("a pair").expect("reads");
             assert_eq!(pair.0, key(expected));
         }
         let read = leaf_reads(&db) - before;

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use braid::{Compression, Database, Options, Pinned, Snapshot, Structure, Table, TableOptions, WriteBatch};
-use braid::{SetClock, Transaction};
+use braid::{ManualClock, Transaction};
 use psync::sim::SimDisk;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -89,7 +89,8 @@ fn they_say_what_a_batch_says(structure: Structure) {
     for (seed, compression) in (0..6).zip([Compression::None, Compression::Lz4, Compression::Zstd].into_iter().cycle())
     {
         let mut random = SmallRng::seed_from_u64(seed);
-        let (disk, clock) = (SimDisk::new(seed), SetClock::new(1_800_000_000_000));
+        let (disk, clock) =
+            (SimDisk::new(seed), ManualClock::new(UNIX_EPOCH + Duration::from_millis(1_800_000_000_000)));
         let open = || options().background(false).clock(clock.clone()).open_on(disk.psync(), Path::new("/db"));
         let mut db = open().expect("opens");
         let of = TableOptions::new().compression(compression);
@@ -112,7 +113,7 @@ fn they_say_what_a_batch_says(structure: Structure) {
             match random.random_range(0..24) {
                 0 => db.checkpoint().expect("a checkpoint"),
                 1 => db.drop_caches(),
-                2 => clock.advance(60_000),
+                2 => clock.advance(Duration::from_millis(60_000)),
                 3 => snapshots.push(db.snapshot()),
                 4 if !snapshots.is_empty() => drop(snapshots.remove(0)),
                 5 => {

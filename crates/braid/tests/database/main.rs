@@ -32,6 +32,7 @@ mod compact_beside;
 mod compression;
 mod device;
 mod documents;
+mod ends;
 mod expiry;
 mod flush_scheme;
 mod format_document;

@@ -15,7 +15,7 @@ fn compact(table: &Table) {
 }
 
 fn pairs(snapshot: &Snapshot, table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
-    snapshot.iter(table).expect("its own").collect::<Result<_, _>>().expect("scans")
+    snapshot.iter(table).collect::<Result<_, _>>().expect("scans")
 }
 
 fn all_tables_stay_as_they_were_over_rounds_and_compactions(structure: Structure) {
@@ -101,7 +101,7 @@ fn a_key_may_have_more_versions_than_a_leaf_holds(structure: Structure) {
     for (number, snapshot) in (0..1000_u32).zip(&held) {
         let value = snapshot.get(&table, "hot").expect("get").expect("there");
         assert_eq!(value[..4], number.to_be_bytes());
-        assert_eq!(snapshot.range::<&[u8]>(&table, ..).expect("its own").count(), number as usize + 2);
+        assert_eq!(snapshot.range::<&[u8]>(&table, ..).count(), number as usize + 2);
     }
 }
 
@@ -113,7 +113,7 @@ fn a_range_goes_on_after_its_snapshot_was_dropped(structure: Structure) {
         table.put(key.to_be_bytes(), "then").expect("put");
     }
     let snapshot = db.snapshot();
-    let mut range = snapshot.prefix(&table, []).expect("its own").rev();
+    let mut range = snapshot.prefix(&table, []).rev();
     drop(snapshot);
     for key in 0..500_u16 {
         table.put(key.to_be_bytes(), "now").expect("put");

@@ -231,3 +231,17 @@ fn writes_tell_their_seqs_and_persist_makes_them_durable() {
     let keys: Vec<Vec<u8>> = open(&disk, true).1.iter().map(|pair| pair.expect("reads").0).collect();
     assert_eq!(keys, [b"b", b"c", b"d"], "all were durable");
 }
+
+#[test]
+fn a_batch_does_not_keep_its_database_open_and_belongs_to_one_opening() {
+    let disk = SimDisk::new(1);
+    let (db, table) = open(&disk, true);
+    let mut batch = WriteBatch::new();
+    batch.put(&table, "a", "1");
+    db.write(&batch).expect("writes");
+    drop((db, table));
+    let (db, table) = open(&disk, true);
+    assert_eq!(table.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
+    assert!(matches!(db.write(&batch), Err(Error::ForeignTable { .. })));
+    assert!(matches!(db.submit(&batch, Durability::Os), Err(Error::ForeignTable { .. })));
+}

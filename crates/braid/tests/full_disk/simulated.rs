@@ -1,8 +1,11 @@
 //! A disk of a few megabytes, filled to the last byte, with values in leaves and in documents.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
 
-use braid::{Database, Durability, Options, SetClock, Structure};
+use braid::{Database, Durability, ManualClock, Options, Structure};
 use psync::sim::SimDisk;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -21,7 +24,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 struct World {
     disk: SimDisk,
-    clock: SetClock,
+    clock: ManualClock,
     db: Database,
     model: Model,
     value_bytes: usize,
@@ -37,7 +40,7 @@ fn options() -> Options {
         .leaf_pages(2)
 }
 
-fn open(disk: &SimDisk, clock: &SetClock) -> Database {
+fn open(disk: &SimDisk, clock: &ManualClock) -> Database {
     options().clock(clock.clone()).open_on(disk.psync(), Path::new("/db")).expect("opens")
 }
 
@@ -45,7 +48,7 @@ impl World {
     fn new(structure: Structure, capacity: u64, value_bytes: usize) -> Self {
         let disk = SimDisk::new(capacity ^ value_bytes as u64);
         disk.set_capacity(Some(capacity));
-        let clock = SetClock::new(1_800_000_000_000);
+        let clock = ManualClock::new(UNIX_EPOCH + Duration::from_millis(1_800_000_000_000));
         let db = open(&disk, &clock);
         Self { disk, clock, db, model: Model::new(structure), value_bytes, next: 0 }
     }
@@ -161,7 +164,7 @@ fn run_with_expiry(structure: Structure, capacity: u64, value_bytes: usize) {
 /// Time passes: what expires does. Batches that fit then.
 fn fill_after_expiry(world: &mut World) -> u64 {
     world.model.check(&world.db);
-    world.clock.advance(2 * 60_000);
+    world.clock.advance(Duration::from_millis(2 * 60_000));
     world.model.expire();
     world.model.check(&world.db);
     // The first one may give room to what waits, and lets go of no documents that are swept behind it.

@@ -119,7 +119,7 @@ impl BraidTxn<'_> {
     }
 
     fn rows(&self, key: Key) -> Result<Rows, Failure> {
-        let found = self.transaction.prefix(self.table(key), prefix(key)).map_err(failure)?;
+        let found = self.transaction.prefix(self.table(key), prefix(key));
         found
             .map(|pair| row_of(pair.map_err(failure)?))
             .map(|row| row.map(|(_, number, value)| (number, value)))
@@ -128,7 +128,7 @@ impl BraidTxn<'_> {
 
     /// The last row of a key.
     fn last_row(&self, key: Key) -> Result<Option<(u32, Vec<u8>)>, Failure> {
-        let mut found = self.transaction.prefix(self.table(key), prefix(key)).map_err(failure)?.rev();
+        let mut found = self.transaction.prefix(self.table(key), prefix(key)).rev();
         found.next().map(|pair| row_of(pair.map_err(failure)?).map(|(_, number, value)| (number, value))).transpose()
     }
 
@@ -219,7 +219,7 @@ impl Txn for BraidTxn<'_> {
         let mut lists: BTreeMap<Key, Rows> = BTreeMap::new();
         for table in &self.store.tables {
             let bounds = row(from, 0)..=row(to, u32::MAX);
-            let range = self.transaction.range(table, bounds).map_err(failure)?;
+            let range = self.transaction.range(table, bounds);
             let range = if backward { range.rev() } else { range };
             let mut last: Option<Vec<u8>> = None;
             for pair in range {

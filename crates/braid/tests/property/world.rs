@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braid::{
-    CompactProgress, Compression, Database, Options, Seq, SetClock, Snapshot, Structure, Table, TableOptions,
+    CompactProgress, Compression, Database, ManualClock, Options, Seq, Snapshot, Structure, Table, TableOptions,
     Transaction, WriteBatch,
 };
 use psync::sim::SimDisk;
@@ -71,7 +71,7 @@ struct World {
     options: Options,
     open: Option<(Database, Table)>,
     content: Content,
-    clock: SetClock,
+    clock: ManualClock,
     /// Milliseconds since the begin, and when what expires does so.
     now: u64,
     expiries: BTreeMap<Vec<u8>, u64>,
@@ -93,7 +93,7 @@ struct World {
 
 /// Takes the steps of a case; the error says what is wrong.
 pub(crate) fn run(seed: u64, case: &Case) -> Outcome<Seen> {
-    let clock = SetClock::new(BEGIN);
+    let clock = ManualClock::new(UNIX_EPOCH + Duration::from_millis(BEGIN));
     let options = Options::new()
         .background(false)
         .cache_bytes(1 << 20)
@@ -257,7 +257,7 @@ impl World {
     }
 
     fn pass(&mut self, minutes: u64) {
-        self.clock.advance(minutes * MINUTE);
+        self.clock.advance(Duration::from_millis(minutes * MINUTE));
         self.now += minutes * MINUTE;
         let over: Vec<_> =
             self.expiries.iter().filter(|(_, at)| **at <= self.now).map(|(key, _)| key.clone()).collect();
@@ -568,7 +568,7 @@ fn set_all(transaction: &mut Transaction, table: &Table, writes: &[Write]) -> Ou
 fn compare_transaction(
     transaction: &Transaction, table: &Table, bounds: &Bounds, backward: bool, content: &Content,
 ) -> Outcome<()> {
-    let range = transaction.range::<Vec<u8>>(table, bounds.clone()).map_err(text)?;
+    let range = transaction.range::<Vec<u8>>(table, bounds.clone());
     let range = if backward { range.rev() } else { range };
     let found: Vec<_> = range.take(300).collect::<Result<_, _>>().map_err(text)?;
     let within = crate::content::within(content, bounds).map(|(key, value)| (key.clone(), value.clone()));

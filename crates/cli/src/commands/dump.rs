@@ -98,7 +98,7 @@ impl Dump {
                 compression: compression.map(|compression| compression.to_string()),
             })?;
             counts.tables += 1;
-            let mut range = snapshot.iter(&table)?;
+            let mut range = snapshot.iter(&table);
             while let Some(Entry { key, value, expiry }) = range.next_entry()? {
                 let mut record = Map::new();
                 json_field(&mut record, "key", key);

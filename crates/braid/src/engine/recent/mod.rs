@@ -10,6 +10,8 @@
 //! 3. A delete of a range is noted once for all keys, while every stripe is held, because that delete may be the newest
 //!    commit of any key.
 //! 4. The stripe of a key lists the key while a transaction has it locked, so a commit sees the lock in the same step.
+//!    Whoever waits for a lock gets it in turn. A commit that meets a lock waits for its turn too, and holds the lock
+//!    until it has its place.
 //! 5. While a transaction reads ranges that must not change, commits also leave their operations in a bounded [`ring`].
 //!
 //! Invariants: stripes are held in rising order; the holder of a stripe waits for no other transaction.
@@ -17,7 +19,7 @@
 mod ring;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque, hash_map::Entry},
     hash::BuildHasher,
     sync::atomic::{AtomicU64, Ordering},
     time::Instant,
@@ -36,12 +38,12 @@ const STRIPES: usize = 256;
 /// Places of a stripe: 2 MiB in all.
 const PLACES: usize = 1024;
 
-/// The holder of locks: a transaction. [`Owner::NONE`] holds none.
+/// The holder of locks: a transaction, or a commit that waited for one. [`Owner::NONE`] holds none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u64);
 
 impl Owner {
-    /// A commit that holds no locks.
+    /// A commit that met no lock.
     pub(crate) const NONE: Self = Self(0);
 }
 
@@ -61,6 +63,9 @@ impl Place {
 
 /// Places of the keys of a commit.
 pub(crate) type Places = SmallVec<[Place; 4]>;
+
+/// A key that can be locked, with its table.
+pub(crate) type LockKey = (TableId, Vec<u8>);
 
 /// The end of a wait for a lock; none waits without limit.
 pub(crate) type Deadline = Option<Instant>;
@@ -84,7 +89,14 @@ struct Stripe {
 struct Noted {
     /// Empty until the first commit.
     seqs: Vec<u64>,
-    locks: HashMap<(TableId, Vec<u8>), Owner>,
+    locks: HashMap<LockKey, Lock>,
+}
+
+/// A lock that is held.
+struct Lock {
+    holder: Owner,
+    /// Who gets the lock next, in this order.
+    waiting: VecDeque<Owner>,
 }
 
 impl Noted {
@@ -104,7 +116,7 @@ impl Noted {
         if self.locks.is_empty() {
             return None;
         }
-        self.locks.get(&(table, key.to_vec())).copied().filter(|holder| *holder != but)
+        self.locks.get(&(table, key.to_vec())).map(|lock| lock.holder).filter(|holder| *holder != but)
     }
 }
 
@@ -175,49 +187,58 @@ impl Recent {
         Stripes { recent: self, guards }
     }
 
-    /// Locks `key` for `owner`, which may have the lock already; waits for another holder.
+    /// Locks `key` for `owner`, which may have the lock already; waits for its turn while there is another holder.
     ///
     /// # Errors
     /// When the lock was not granted by `deadline`, or never would be. Then nothing changed.
-    pub(crate) fn lock(&self, table: TableId, key: &[u8], owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
-        let stripe = &self.stripes[self.place(table, key).stripe()];
+    pub(crate) fn lock(&self, key: LockKey, owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
+        let stripe = self.stripe(&key);
         let mut noted = stripe.noted.lock();
-        self.wait_for(stripe, &mut noted, (table, key), owner, deadline)?;
-        noted.locks.insert((table, key.to_vec()), owner);
-        Ok(())
-    }
-
-    /// Waits until no transaction but `owner` holds `key`.
-    ///
-    /// # Errors
-    /// As [`Recent::lock`].
-    pub(crate) fn wait(&self, table: TableId, key: &[u8], owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
-        let stripe = &self.stripes[self.place(table, key).stripe()];
-        let mut noted = stripe.noted.lock();
-        self.wait_for(stripe, &mut noted, (table, key), owner, deadline)
-    }
-
-    fn wait_for(
-        &self, stripe: &Stripe, noted: &mut MutexGuard<'_, Noted>, (table, key): (TableId, &[u8]), owner: Owner,
-        deadline: Deadline,
-    ) -> Result<(), NotLocked> {
-        while let Some(holder) = noted.holder(table, key, owner) {
-            if !self.begin_wait(owner, holder) {
-                return Err(NotLocked::Deadlock);
+        match noted.locks.entry(key.clone()) {
+            Entry::Vacant(free) => {
+                free.insert(Lock { holder: owner, waiting: VecDeque::new() });
+                return Ok(());
+            }
+            Entry::Occupied(held) if held.get().holder == owner => return Ok(()),
+            Entry::Occupied(mut held) => held.get_mut().waiting.push_back(owner),
+        }
+        let refused = loop {
+            let lock = noted.locks.get_mut(&key).expect("a lock stays as long as somebody waits for it");
+            if lock.holder == owner {
+                return Ok(());
+            }
+            if !self.begin_wait(owner, lock.holder) {
+                break NotLocked::Deadlock;
             }
             let timed_out = match deadline {
-                Some(deadline) => stripe.unlocked.wait_until(noted, deadline).timed_out(),
+                Some(deadline) => stripe.unlocked.wait_until(&mut noted, deadline).timed_out(),
                 None => {
-                    stripe.unlocked.wait(noted);
+                    stripe.unlocked.wait(&mut noted);
                     false
                 }
             };
             self.waits.lock().remove(&owner);
-            if timed_out && noted.holder(table, key, owner).is_some() {
-                return Err(NotLocked::TimedOut);
+            if timed_out && noted.holder(key.0, &key.1, owner).is_some() {
+                break NotLocked::TimedOut;
             }
-        }
-        Ok(())
+        };
+        let lock = noted.locks.get_mut(&key).expect("a lock stays as long as somebody waits for it");
+        lock.waiting.retain(|waiting| *waiting != owner);
+        Err(refused)
+    }
+
+    /// Waits until `key` is its owner's turn, which ends with the returned value. The owner must have no turn yet, and
+    /// not have locked the key.
+    ///
+    /// # Errors
+    /// As [`Recent::lock`].
+    pub(crate) fn wait_for_turn(&self, key: LockKey, owner: Owner, deadline: Deadline) -> Result<Turn<'_>, NotLocked> {
+        self.lock(key.clone(), owner, deadline)?;
+        Ok(Turn { recent: self, key })
+    }
+
+    fn stripe(&self, (table, key): &LockKey) -> &Stripe {
+        &self.stripes[self.place(*table, key).stripe()]
     }
 
     /// Notes that `owner` waits for `holder`. False where `holder` waits for `owner` already, perhaps through others.
@@ -230,9 +251,7 @@ impl Recent {
             }
             next = waits.get(&waiting).copied();
         }
-        if owner != Owner::NONE {
-            waits.insert(owner, holder);
-        }
+        waits.insert(owner, holder);
         true
     }
 
@@ -241,10 +260,18 @@ impl Recent {
         self.stripes[self.place(table, key).stripe()].noted.lock().holder(table, key, owner).is_some()
     }
 
-    /// Gives a lock back.
-    pub(crate) fn unlock(&self, table: TableId, key: &[u8]) {
-        let stripe = &self.stripes[self.place(table, key).stripe()];
-        stripe.noted.lock().locks.remove(&(table, key.to_vec()));
+    /// Gives a lock back. Who waits for it longest has it then.
+    pub(crate) fn unlock(&self, key: &LockKey) {
+        let stripe = self.stripe(key);
+        let mut noted = stripe.noted.lock();
+        let Some(lock) = noted.locks.get_mut(key) else { return };
+        match lock.waiting.pop_front() {
+            Some(next) => lock.holder = next,
+            None => {
+                noted.locks.remove(key);
+            }
+        }
+        drop(noted);
         stripe.unlocked.notify_all();
     }
 
@@ -258,6 +285,18 @@ impl Recent {
     pub(crate) fn watch(&self, last: impl FnOnce() -> Seq) -> Seq {
         let _no_commit = self.hold_all();
         self.ring.watch(last)
+    }
+}
+
+/// A lock that is given back with this value.
+pub(crate) struct Turn<'a> {
+    recent: &'a Recent,
+    key: LockKey,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.recent.unlock(&self.key);
     }
 }
 
@@ -287,8 +326,8 @@ impl Stripes<'_> {
         &self, table: TableId, low: &[u8], high: Option<&[u8]>, owner: Owner,
     ) -> Option<Vec<u8>> {
         let all = self.guards.iter().flat_map(|(_, noted)| &noted.locks);
-        let is_in_the_way = |((of, key), holder): &(&(TableId, Vec<u8>), &Owner)| {
-            *of == table && key.as_slice() >= low && index::is_below(key, high) && **holder != owner
+        let is_in_the_way = |((of, key), lock): &(&LockKey, &Lock)| {
+            *of == table && key.as_slice() >= low && index::is_below(key, high) && lock.holder != owner
         };
         all.into_iter().find(is_in_the_way).map(|((_, key), _)| key.clone())
     }
@@ -345,40 +384,74 @@ mod tests {
         assert_eq!(recent.hold_all().newest(one), Seq(7));
     }
 
+    fn key(key: &str) -> LockKey {
+        (TABLE, key.into())
+    }
+
     #[test]
     fn a_lock_keeps_others_out_until_it_is_given_back() {
         let recent = Arc::new(Recent::default());
         let (holder, waiter) = (recent.new_owner(), recent.new_owner());
-        recent.lock(TABLE, b"key", holder, soon()).expect("free");
-        recent.lock(TABLE, b"key", holder, soon()).expect("its own");
-        assert_eq!(recent.lock(TABLE, b"key", waiter, Some(Instant::now())), Err(NotLocked::TimedOut));
-        assert_eq!(recent.wait(TABLE, b"key", Owner::NONE, Some(Instant::now())), Err(NotLocked::TimedOut));
+        recent.lock(key("key"), holder, soon()).expect("free");
+        recent.lock(key("key"), holder, soon()).expect("its own");
+        assert_eq!(recent.lock(key("key"), waiter, Some(Instant::now())), Err(NotLocked::TimedOut));
         let place = recent.place(TABLE, b"key");
         assert!(recent.hold(&[place]).is_locked(TABLE, b"key", place, waiter));
         assert!(!recent.hold(&[place]).is_locked(TABLE, b"key", place, holder));
         let waits = thread::spawn({
             let recent = Arc::clone(&recent);
-            move || recent.lock(TABLE, b"key", waiter, soon())
+            move || recent.lock(key("key"), waiter, soon())
         });
-        recent.unlock(TABLE, b"key");
+        recent.unlock(&key("key"));
         assert_eq!(waits.join().expect("no panic"), Ok(()));
+        recent.unlock(&key("key"));
+        assert!(recent.hold_all().are_unlocked(), "who timed out does not get it");
+    }
+
+    #[test]
+    fn a_lock_is_passed_on_in_turn() {
+        let recent = Arc::new(Recent::default());
+        let holder = recent.new_owner();
+        recent.lock(key("key"), holder, soon()).expect("free");
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let waiters: Vec<_> = (0..8)
+            .map(|number| {
+                let waits = thread::spawn({
+                    let (recent, order) = (Arc::clone(&recent), Arc::clone(&order));
+                    move || {
+                        let owner = recent.new_owner();
+                        recent.lock(key("key"), owner, soon()).expect("in turn");
+                        order.lock().push(number);
+                        recent.unlock(&key("key"));
+                    }
+                });
+                while recent.waits.lock().len() <= number {
+                    thread::yield_now();
+                }
+                waits
+            })
+            .collect();
+        recent.unlock(&key("key"));
+        waiters.into_iter().for_each(|waiter| waiter.join().expect("no panic"));
+        assert_eq!(*order.lock(), (0..8).collect::<Vec<_>>());
+        assert!(recent.hold_all().are_unlocked());
     }
 
     #[test]
     fn who_would_wait_for_himself_is_told() {
         let recent = Arc::new(Recent::default());
         let (one, other) = (recent.new_owner(), recent.new_owner());
-        recent.lock(TABLE, b"a", one, soon()).expect("free");
-        recent.lock(TABLE, b"b", other, soon()).expect("free");
+        recent.lock(key("a"), one, soon()).expect("free");
+        recent.lock(key("b"), other, soon()).expect("free");
         let waits = thread::spawn({
             let recent = Arc::clone(&recent);
-            move || recent.lock(TABLE, b"b", one, soon())
+            move || recent.lock(key("b"), one, soon())
         });
         while recent.waits.lock().is_empty() {
             thread::yield_now();
         }
-        assert_eq!(recent.lock(TABLE, b"a", other, soon()), Err(NotLocked::Deadlock));
-        recent.unlock(TABLE, b"b");
+        assert_eq!(recent.lock(key("a"), other, soon()), Err(NotLocked::Deadlock));
+        recent.unlock(&key("b"));
         assert_eq!(waits.join().expect("no panic"), Ok(()));
     }
 }

@@ -16,6 +16,7 @@
 
 mod options;
 mod range;
+mod run;
 mod writes;
 
 use std::{
@@ -26,17 +27,17 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use index::{Bounds, Seq, TableId};
 use parking_lot::Mutex;
-use rand::Rng;
 
 pub use options::{Isolation, TransactionOptions};
 pub use range::TransactionRange;
 pub use writes::Savepoint;
 
+use run::Conflict;
 use writes::Writes;
 
 use crate::{
@@ -44,24 +45,21 @@ use crate::{
         check_expires, check_pair, not_locked,
         reads::{self, Reads},
         settle::Submitted,
-        validate::{self, Check},
+        validate::{self, Changed, Check},
     },
-    engine::{Engine, recent::Owner},
-    error::{Error, ErrorKind, Result},
+    engine::{
+        Engine,
+        recent::{LockKey, Owner},
+    },
+    error::{Error, Result},
     handles::{database::Database, table::Table, ticket::Ticket},
     options::check_durability,
     read::{pin::Pin, pinned::Pinned, point},
     words::{
-        clock::Expires,
+        clock::{Expires, system_time},
         key_range::{KeyRange, prefix_bounds, range_bounds},
     },
 };
-
-/// Most times that [`Database::run`] begins anew.
-const RUN_ATTEMPTS: u32 = 100;
-const FIRST_BACKOFF: Duration = Duration::from_micros(50);
-/// Number of times that the wait doubles.
-const BACKOFF_DOUBLINGS: u32 = 8;
 
 /// A transaction over any tables of a database. Dropping it rolls it back.
 ///
@@ -90,7 +88,9 @@ pub struct Transaction {
     /// Reads and ranges that no other commit may have changed, besides the written keys: the reads of a serializable
     /// transaction, and the ranges that the transaction deletes.
     reads: Option<Mutex<Reads>>,
-    locks: HashSet<(TableId, Vec<u8>)>,
+    locks: HashSet<LockKey>,
+    /// The conflict that [`Transaction::get_for_update`] met, if it met one.
+    conflict: Option<Conflict>,
     /// Bytes that the transaction holds of the budget of all transactions.
     held: AtomicU64,
     /// Some read has used the snapshot.
@@ -129,49 +129,11 @@ impl Database {
             writes: Writes::default(),
             reads,
             locks: HashSet::new(),
+            conflict: None,
             held: AtomicU64::new(0),
             has_read: AtomicBool::new(false),
             too_large: Mutex::new(None),
         })
-    }
-
-    /// Runs `work` in a transaction and commits. After a conflict with another transaction, `work` runs anew, after a
-    /// short random wait that grows. Side effects of `work` happen on each run.
-    ///
-    /// # Errors
-    /// The error of `work`, which rolls back; the error of the commit; the last conflict, after `work` was begun anew a
-    /// hundred times.
-    pub fn run<T>(&self, work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        self.run_with(&TransactionOptions::new(), work)
-    }
-
-    /// As [`Database::run`], with options.
-    ///
-    /// # Errors
-    /// As [`Database::run`] and [`Database::begin_with`].
-    pub fn run_with<T>(
-        &self, options: &TransactionOptions, mut work: impl FnMut(&mut Transaction) -> Result<T>,
-    ) -> Result<T> {
-        let mut attempt = 0;
-        loop {
-            let mut transaction = self.begin_with(options.clone())?;
-            let outcome = work(&mut transaction);
-            let outcome = match outcome {
-                Ok(value) => transaction.commit().map(|_| value),
-                Err(error) => {
-                    transaction.rollback();
-                    Err(error)
-                }
-            };
-            match outcome {
-                Err(error) if is_conflict(&error) && attempt < RUN_ATTEMPTS => {
-                    let longest = FIRST_BACKOFF * (1 << attempt.min(BACKOFF_DOUBLINGS));
-                    std::thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
-                    attempt += 1;
-                }
-                outcome => return outcome,
-            }
-        }
     }
 }
 
@@ -256,6 +218,42 @@ impl Transaction {
         Ok(keys.iter().map(value).collect())
     }
 
+    /// Whether there is a value of `key`. A large value is not read.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        table.check_own(&self.pin)?;
+        match self.writes.get(table.core.id, key) {
+            Some(written) => Ok(written.is_some()),
+            None => {
+                self.note_key(table, key)?;
+                point::contains(table.engine(), &table.core, key, Some(&*self.pin))
+            }
+        }
+    }
+
+    /// Time at which the value of `key` expires. None without an expiry, and for an absent key. For a value of the
+    /// transaction's own that expires after some time, that time is counted from now, and by the commit from then.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
+        let key = key.as_ref();
+        table.check_own(&self.pin)?;
+        match self.writes.get(table.core.id, key) {
+            Some(written) => {
+                let expires = written.as_ref().and_then(|put| put.expires);
+                Ok(expires.map(|expires| system_time(expires.expiry(self.engine().clock.now()))))
+            }
+            None => {
+                self.note_key(table, key)?;
+                point::expiry(table.engine(), &table.core, key, Some(&*self.pin))
+            }
+        }
+    }
+
     /// Locks `key` until the transaction ends and returns its newest value. No other commit can write the key
     /// meanwhile, so this transaction's commit is in no conflict over the key. Waits for another holder of the lock.
     ///
@@ -285,40 +283,61 @@ impl Transaction {
         let mut sorted: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         sorted.sort_unstable();
         sorted.dedup();
-        for key in &sorted {
-            self.check_write(table, key, None)?;
-            self.lock(table, key)?;
-        }
-        table.core.check_not_loading()?;
-        let (engine, core) = (self.engine(), &table.core);
-        if self.has_read.load(Ordering::Relaxed) {
-            if core.loaded() > self.pin.seq() {
-                return Err(Error::conflict(table.name(), "the whole", None));
-            }
-            sorted.iter().try_for_each(|key| validate::look_up_one(engine, self.pin.seq(), core, key))?;
-        } else {
-            let newest = sorted.iter().map(|key| engine.recent.newest(engine.recent.place(core.id, key))).max();
-            validate::wait_until_visible(engine, newest.unwrap_or_default())?;
-            self.pin = Pin::take(self.pin.handle());
-        }
+        let mut changed = None;
+        let locked = self.lock_newest(table, &sorted, &mut changed);
+        locked.inspect_err(|error| self.conflict = Conflict::of(error, changed))?;
         self.get_many(table, keys)
     }
 
-    fn lock(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        let id = table.core.id;
-        let lock = (id, key.to_vec());
-        if self.locks.contains(&lock) {
+    /// Locks keys, which rise, and makes sure that the snapshot has their newest versions. Sets `changed` to a key for
+    /// which it has not.
+    fn lock_newest(&mut self, table: &Table, keys: &[&[u8]], changed: &mut Changed) -> Result<()> {
+        for key in keys {
+            self.check_write(table, key, None)?;
+            self.lock(table.name(), (table.core.id, key.to_vec()))?;
+        }
+        table.core.check_not_loading()?;
+        let (engine, core) = (self.engine(), &table.core);
+        if !self.has_read.load(Ordering::Relaxed) {
+            return self.renew_snapshot(keys.iter().map(|key| (core.id, *key)));
+        }
+        if core.loaded() > self.pin.seq() {
+            return Err(Error::conflict(table.name(), "the whole", None));
+        }
+        keys.iter().try_for_each(|key| validate::look_up_one(engine, self.pin.seq(), core, key, changed))
+    }
+
+    /// Takes a new snapshot, which has every commit of some locked keys.
+    fn renew_snapshot<'a>(&mut self, locked: impl Iterator<Item = (TableId, &'a [u8])>) -> Result<()> {
+        let engine = self.engine();
+        let newest = locked.map(|(table, key)| engine.recent.newest(engine.recent.place(table, key))).max();
+        validate::wait_until_visible(engine, newest.unwrap_or_default())?;
+        self.pin = Pin::take(self.pin.handle());
+        Ok(())
+    }
+
+    /// Takes this transaction's turn among those that remove pairs at an end of a table, and a snapshot in which all
+    /// before are done. Nothing was read yet. The lock is that of a key which no table can have.
+    pub(crate) fn lock_pops(&mut self, table: &Table) -> Result<()> {
+        self.check_table(table)?;
+        self.lock(table.name(), (table.core.id, Vec::new()))?;
+        self.renew_snapshot(std::iter::empty())
+    }
+
+    /// Locks a key of the table called `name`.
+    fn lock(&mut self, name: &str, key: LockKey) -> Result<()> {
+        if self.locks.contains(&key) {
             return Ok(());
         }
-        let bytes = writes::cost(key, None);
+        let bytes = writes::cost(&key.1, None);
         self.hold(bytes)?;
         let timeout = self.lock_timeout();
-        let locked = self.engine().recent.lock(id, key, self.owner, Instant::now().checked_add(timeout));
+        let locked = self.engine().recent.lock(key.clone(), self.owner, Instant::now().checked_add(timeout));
         if let Err(refused) = locked {
             self.let_go(bytes);
-            return Err(not_locked(refused, table.name(), key, timeout));
+            return Err(not_locked(refused, name, &key.1, timeout));
         }
-        self.locks.insert(lock);
+        self.locks.insert(key);
         Ok(())
     }
 
@@ -343,9 +362,15 @@ impl Transaction {
     pub fn put_expiring(
         &mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
     ) -> Result<()> {
-        let expires = Some(expires.into());
+        self.put_until(table, key.as_ref(), value.as_ref(), Some(expires.into()))
+    }
+
+    /// Sets `key` to `value` when the transaction commits, until the expiry if there is one.
+    pub(crate) fn put_until(
+        &mut self, table: &Table, key: &[u8], value: &[u8], expires: Option<Expires>,
+    ) -> Result<()> {
         check_expires(expires)?;
-        self.set(table, key.as_ref(), Some(value.as_ref()), expires)
+        self.set(table, key, Some(value), expires)
     }
 
     /// Deletes `key` when the transaction commits.
@@ -397,7 +422,7 @@ impl Transaction {
         self.check_write(table, key, value)?;
         // The old write may be kept for a savepoint, so the memory of both is held until that is known.
         let most = writes::cost(key, value) + writes::cost(key, None);
-        self.hold(most)?;
+        self.hold_as(most, self.has_only_locks())?;
         let held = self.writes.bytes() + most;
         self.writes.set(table, key, value, expires);
         self.let_go(held - self.writes.bytes());
@@ -442,7 +467,7 @@ impl Transaction {
     /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] or [`Error::Deadlock`] when a
     /// written key was locked; [`Error::TransactionTooLarge`] when a read could not be noted; as [`Database::write`].
     pub fn commit(self) -> Result<Seq> {
-        let submitted = self.place()?;
+        let submitted = self.place(&mut None)?;
         self.engine().settle(&submitted)
     }
 
@@ -452,11 +477,11 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn submit(self) -> Result<Ticket> {
-        Ticket::new(Arc::clone(self.pin.handle()), self.place()?)
+        Ticket::new(Arc::clone(self.pin.handle()), self.place(&mut None)?)
     }
 
-    /// Checks the transaction for conflicts, and gives it its place.
-    fn place(&self) -> Result<Submitted> {
+    /// Checks the transaction for conflicts, and gives it its place. Sets `changed` to the key of a conflict.
+    fn place(&self, changed: &mut Changed) -> Result<Submitted> {
         if self.writes.is_empty() {
             return Ok(Submitted::nothing(self.seq()));
         }
@@ -468,7 +493,9 @@ impl Transaction {
         reads.iter_mut().for_each(|reads| reads.join_ranges());
         let mut check = Check::new(&self.pin, self.owner, reads.as_deref());
         let durability = self.options.durability.unwrap_or(engine.options.durability);
-        engine.submit_items(&self.writes.items(), durability, self.lock_timeout(), Some(&mut check))
+        let placed = engine.submit_items(&self.writes.items(), durability, self.lock_timeout(), Some(&mut check));
+        *changed = check.take_changed();
+        placed
     }
 
     /// Forgets all writes, as dropping the transaction does.
@@ -498,11 +525,21 @@ impl Transaction {
     }
 
     fn hold(&self, bytes: u64) -> Result<()> {
+        self.hold_as(bytes, self.held.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Whether the transaction holds nothing but locks.
+    fn has_only_locks(&self) -> bool {
+        let locks = || self.locks.iter().map(|(_, key)| writes::cost(key, None)).sum::<u64>();
+        self.writes.is_empty() && self.held.load(Ordering::Relaxed) == locks()
+    }
+
+    /// Takes `bytes` of the budget of all transactions. What a transaction needs first of all is always granted: a
+    /// write `by itself` is checked against the limits of a commit only, as a plain write is.
+    fn hold_as(&self, bytes: u64, by_itself: bool) -> Result<()> {
         let engine = self.engine();
-        // A first write by itself is checked against the limits of a commit only, as a plain write is.
-        let only = self.held.load(Ordering::Relaxed) == 0;
         let budget = &engine.transactions;
-        if !budget.take(bytes, only) {
+        if !budget.take(bytes, by_itself) {
             let (own, held) = (self.held.load(Ordering::Relaxed), budget.held());
             return Err(Error::TransactionTooLarge { bytes, own, held, limit: budget.limit() });
         }
@@ -519,7 +556,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         let engine = self.engine();
-        self.locks.iter().for_each(|(table, key)| engine.recent.unlock(*table, key));
+        self.locks.iter().for_each(|key| engine.recent.unlock(key));
         if self.reads.is_some() {
             engine.recent.ring().unwatch();
         }
@@ -531,9 +568,4 @@ impl fmt::Debug for Transaction {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Transaction").field("seq", &self.seq().0).field("options", &self.options).finish()
     }
-}
-
-/// Whether an immediate retry may help. A lock timeout is excluded, because the transaction has waited long enough.
-fn is_conflict(error: &Error) -> bool {
-    error.kind() == ErrorKind::Conflict && !matches!(error, Error::LockTimeout { .. })
 }

@@ -16,7 +16,7 @@ pub enum Isolation {
 }
 
 /// How a transaction is begun.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct TransactionOptions {
     pub(super) isolation: Isolation,
     pub(super) durability: Option<Durability>,

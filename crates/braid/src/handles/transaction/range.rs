@@ -1,6 +1,11 @@
 //! Ranges in a transaction: the pairs of its snapshot, merged with its own writes.
 
-use std::{cmp::Ordering, iter::Peekable, ops::RangeBounds, sync::atomic};
+use std::{
+    cmp::Ordering,
+    iter::Peekable,
+    ops::{Bound::Included, RangeBounds},
+    sync::atomic,
+};
 
 use index::{Bounds, Direction};
 
@@ -10,7 +15,10 @@ use super::{
 };
 use crate::{
     error::Result,
-    handles::{range::Range, table::Table},
+    handles::{
+        range::{Limit, Range},
+        table::Table,
+    },
     words::key_range::{prefix_bounds, range_bounds},
 };
 
@@ -38,10 +46,14 @@ impl<'a> Own<'a> {
     }
 }
 
-/// A range of pairs as a transaction sees them, in key order. Made by [`Transaction::range`].
+/// A range of pairs as a transaction sees them, in key order. Made by [`Transaction::range`]. Pairs can be taken from
+/// both ends.
 pub struct TransactionRange<'a> {
     transaction: &'a Transaction,
     table: Table,
+    /// The bounds of the range.
+    whole: Bounds,
+    /// Those of the walk, which begins elsewhere after a seek.
     bounds: Bounds,
     direction: Direction,
     below: Range,
@@ -52,40 +64,49 @@ pub struct TransactionRange<'a> {
     seen: Option<Vec<u8>>,
     begun: bool,
     ended: bool,
+    /// The range from the other end, once something was taken there.
+    other: Option<Box<Self>>,
+    limit: Limit,
+    /// The next pair, which was not shown because of the limit.
+    held: Option<Pair>,
+    /// The last key that this end has shown, once the other end was used.
+    shown: Option<Vec<u8>>,
 }
 
 impl Transaction {
     /// The pairs within `range`, the transaction's own writes among them, in key order; [`TransactionRange::rev`]
-    /// reverses the order.
-    ///
-    /// # Errors
-    /// When the table is of another database.
-    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Result<TransactionRange<'_>> {
+    /// reverses the order. Where the table is of another database, the range shows that error.
+    #[must_use]
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> TransactionRange<'_> {
         self.walk(table, range_bounds(&range))
     }
 
     /// The pairs whose keys begin with `prefix`, likewise.
-    ///
-    /// # Errors
-    /// As [`Transaction::range`].
-    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TransactionRange<'_>> {
+    #[must_use]
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> TransactionRange<'_> {
         self.walk(table, prefix_bounds(prefix.as_ref()))
     }
 
     /// Every pair, likewise.
-    ///
-    /// # Errors
-    /// As [`Transaction::range`].
-    pub fn iter(&self, table: &Table) -> Result<TransactionRange<'_>> {
+    #[must_use]
+    pub fn iter(&self, table: &Table) -> TransactionRange<'_> {
         self.walk(table, Bounds::all())
     }
 
-    fn walk(&self, table: &Table, bounds: Bounds) -> Result<TransactionRange<'_>> {
-        table.check_own(&self.pin)?;
+    /// Every pair of the snapshot, without the transaction's own writes. The read is not noted.
+    pub(crate) fn snapshot_of(&self, table: &Table) -> Range {
+        Range::new(table.clone(), Bounds::all(), Some(self.pin.clone()))
+    }
+
+    fn walk(&self, table: &Table, bounds: Bounds) -> TransactionRange<'_> {
+        if let Err(error) = table.check_own(&self.pin) {
+            let below = Range::failed(table.clone(), error);
+            return TransactionRange::new(self, table.clone(), Bounds::none(), below);
+        }
         self.has_read.store(true, atomic::Ordering::Relaxed);
         let below = Range::new(table.clone(), bounds.clone(), Some(self.pin.clone()));
         let below = below.without(self.writes.deleted(table.core.id));
-        Ok(TransactionRange::new(self, table.clone(), bounds, below))
+        TransactionRange::new(self, table.clone(), bounds, below)
     }
 }
 
@@ -94,26 +115,76 @@ impl<'a> TransactionRange<'a> {
         Self {
             transaction,
             table,
+            whole: bounds.clone(),
             bounds,
-            direction: Direction::Forward,
+            direction: below.direction(),
             below,
             own: None,
             peeked: None,
             seen: None,
             begun: false,
             ended: false,
+            other: None,
+            limit: Limit::None,
+            held: None,
+            shown: None,
         }
     }
 
-    /// The same pairs in reverse order. Call this before the first pair is taken; later the call changes nothing.
+    /// The same pairs in reverse order, to be called before the first pair is taken. Later the range shows an error in
+    /// place of its next pair.
     #[must_use]
     pub fn rev(mut self) -> Self {
-        if self.begun {
-            return self;
-        }
         self.below.turn();
-        self.direction = self.direction.reversed();
+        if self.begun {
+            (self.peeked, self.own, self.ended) = (None, None, false);
+        } else {
+            self.direction = self.direction.reversed();
+        }
         self
+    }
+
+    /// Goes to `key`: the next pair is the first at or behind it, in the order of the range, and within its bounds, as
+    /// [`Range::seek`].
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        let key = key.as_ref();
+        self.note_walked();
+        self.below.seek(key);
+        self.bounds = self.whole.clone();
+        match self.direction {
+            Direction::Forward if self.whole.above_lower(key) => self.bounds.lower = Included(key.to_vec()),
+            Direction::Backward if self.whole.below_upper(key) => self.bounds.upper = Included(key.to_vec()),
+            _ => {}
+        }
+        (self.own, self.peeked, self.seen, self.shown, self.held) = (None, None, None, None, None);
+        (self.begun, self.ended) = (false, false);
+        if let Some(other) = &mut self.other {
+            other.limit = Limit::Behind(key.to_vec());
+        }
+    }
+
+    fn note_walked(&self) {
+        if let Some(walked) = self.walked() {
+            self.transaction.note_range(&self.table, walked);
+        }
+    }
+
+    /// The range from the other end.
+    fn other(&mut self) -> &mut Self {
+        if self.other.is_none() {
+            let below = self.below.within(self.whole.clone(), self.direction.reversed());
+            let mut other = Self::new(self.transaction, self.table.clone(), self.whole.clone(), below);
+            let begin = || match (&self.bounds, self.direction) {
+                (Bounds { lower: Included(key), .. }, Direction::Forward)
+                | (Bounds { upper: Included(key), .. }, Direction::Backward) => Limit::Behind(key.clone()),
+                _ => Limit::None,
+            };
+            let is_through = self.begun && self.ended && self.own.is_none() && self.peeked.is_none();
+            let shown = || self.shown.clone().map_or_else(begin, Limit::Before);
+            other.limit = if is_through { Limit::Through } else { shown() };
+            self.other = Some(Box::new(other));
+        }
+        self.other.as_mut().expect("it is there now")
     }
 
     fn begin(&mut self) {
@@ -164,7 +235,6 @@ impl<'a> TransactionRange<'a> {
 
     /// The part of the range that was read.
     fn walked(&self) -> Option<Bounds> {
-        use std::ops::Bound::Included;
         if self.ended {
             return Some(self.bounds.clone());
         }
@@ -181,19 +251,39 @@ impl Iterator for TransactionRange<'_> {
     type Item = Result<Pair>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let step = self.step();
-        if step.is_err() {
-            (self.ended, self.peeked, self.own) = (true, None, None);
+        let step = self.held.take().map_or_else(|| self.step(), |pair| Ok(Some(pair)));
+        match &step {
+            Ok(Some((key, _))) if self.limit.excludes(key, self.direction) => {
+                self.held = step.ok().flatten();
+                return None;
+            }
+            Ok(Some((key, _))) => {
+                self.shown.get_or_insert_default().clone_from(key);
+                if let Some(other) = &mut self.other {
+                    other.limit = Limit::Before(key.clone());
+                }
+            }
+            _ => (self.begun, self.ended, self.peeked, self.own) = (true, true, None, None),
         }
         step.transpose()
     }
 }
 
+impl DoubleEndedIterator for TransactionRange<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let next = self.other().next();
+        if let Some(Ok((key, _))) = &next {
+            self.limit = Limit::Before(key.clone());
+        }
+        next
+    }
+}
+
+impl std::iter::FusedIterator for TransactionRange<'_> {}
+
 impl Drop for TransactionRange<'_> {
     fn drop(&mut self) {
-        if let Some(walked) = self.walked() {
-            self.transaction.note_range(&self.table, walked);
-        }
+        self.note_walked();
     }
 }
 

@@ -39,7 +39,7 @@ fn random_overwrites_take_little_more_than_twice_what_lives(structure: Structure
             }
             if retained && round % 50 == 40 {
                 let (snapshot, expected) = kept.take().expect("taken");
-                let seen: Content = snapshot.iter(&table).expect("reads").collect::<Result<_, _>>().expect("reads");
+                let seen: Content = snapshot.iter(&table).collect::<Result<_, _>>().expect("reads");
                 assert!(seen == expected, "a snapshot sees something else");
             }
             if kept.is_none() {

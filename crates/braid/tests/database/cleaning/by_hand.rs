@@ -81,7 +81,7 @@ fn snapshots_keep_what_they_see_and_no_more(structure: Structure) {
             compact(&table, &CompactOptions::new());
             db.drop_caches();
             for (snapshot, expected) in &kept {
-                let seen: Content = snapshot.iter(&table).expect("reads").collect::<Result<_, _>>().expect("reads");
+                let seen: Content = snapshot.iter(&table).collect::<Result<_, _>>().expect("reads");
                 assert!(seen == *expected, "round {round}: a snapshot sees something else");
             }
             check_whole(&db);

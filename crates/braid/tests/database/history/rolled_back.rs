@@ -94,7 +94,7 @@ fn snapshots_see_what_they_saw() {
     let check = |world: &World, what: &str| {
         world.db.drop_caches();
         for (number, (snapshot, expected)) in snapshots.iter().enumerate() {
-            let found: Content = snapshot.iter(&world.table).expect("ours").collect::<Result<_, _>>().expect("scans");
+            let found: Content = snapshot.iter(&world.table).collect::<Result<_, _>>().expect("scans");
             assert!(found == *expected, "{what}: snapshot {number}");
             let key = expected.keys().next().expect("a key");
             assert_eq!(snapshot.get(&world.table, key).expect("reads").as_ref(), expected.get(key), "{what}: {number}");

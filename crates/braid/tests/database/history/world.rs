@@ -1,8 +1,13 @@
 //! A table that changes, its model, and the states that were retained of it.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
 
-use braid::{Database, Options, Seq, SetClock, Structure, Table, TableOptions, WriteBatch};
+use braid::{Database, ManualClock, Options, Seq, Structure, Table, TableOptions, WriteBatch};
 use psync::sim::SimDisk;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
@@ -16,7 +21,7 @@ pub(crate) type Model = BTreeMap<Vec<u8>, (Arc<[u8]>, Option<u64>)>;
 
 pub(crate) struct World {
     pub(crate) disk: SimDisk,
-    clock: SetClock,
+    clock: ManualClock,
     now: u64,
     random: StdRng,
     pub(crate) model: Model,
@@ -26,7 +31,7 @@ pub(crate) struct World {
     pub(crate) table: Table,
 }
 
-fn options(clock: &SetClock) -> Options {
+fn options(clock: &ManualClock) -> Options {
     Options::new()
         .background(false)
         .cache_bytes(1 << 20)
@@ -43,7 +48,7 @@ fn at(model: &Model, now: u64) -> Content {
 
 impl World {
     pub(crate) fn new(seed: u64, history: u32) -> Self {
-        let (disk, clock) = (SimDisk::new(seed), SetClock::new(BEGIN));
+        let (disk, clock) = (SimDisk::new(seed), ManualClock::new(UNIX_EPOCH + Duration::from_millis(BEGIN)));
         let db = options(&clock).open_on(disk.psync(), Path::new("/db")).expect("opens");
         let table = db.table_with("t", Structure::Append, &TableOptions::new().history(history)).expect("created");
         let random = StdRng::seed_from_u64(seed);
@@ -105,7 +110,7 @@ impl World {
     /// It gets later.
     pub(crate) fn pass(&mut self, millis: u64) {
         self.now += millis;
-        self.clock.advance(millis);
+        self.clock.advance(Duration::from_millis(millis));
     }
 
     /// Retains the state as it is now.
@@ -150,7 +155,7 @@ impl World {
     #[track_caller]
     pub(crate) fn check_state(&self, seq: Seq) {
         let then = self.table.at(seq).expect("retained");
-        let millis = then.header().time.duration_since(std::time::UNIX_EPOCH).expect("later").as_millis();
+        let millis = then.header().time.duration_since(UNIX_EPOCH).expect("later").as_millis();
         let expected = at(self.then(seq), u64::try_from(millis).expect("soon"));
         let found: Content = then.iter().collect::<Result<_, _>>().expect("scans");
         assert!(found == expected, "the state at {seq:?} is another");
@@ -159,13 +164,13 @@ impl World {
         assert!(keys.iter().zip(values).all(|(key, value)| value.as_ref() == expected.get(*key)), "by key {seq:?}");
     }
 
-    pub(crate) fn open(disk: &SimDisk, clock: &SetClock) -> (Database, Table) {
+    pub(crate) fn open(disk: &SimDisk, clock: &ManualClock) -> (Database, Table) {
         let db = options(clock).open_on(disk.psync(), Path::new("/db")).expect("opens");
         let table = db.open_table("t").expect("there");
         (db, table)
     }
 
-    pub(crate) fn clock(&self) -> SetClock {
+    pub(crate) fn clock(&self) -> ManualClock {
         self.clock.clone()
     }
 
