@@ -1,8 +1,8 @@
 //! Runs a transaction until it commits.
 //!
 //! 1. After a conflict the work runs anew, after a short random wait that grows.
-//! 2. After [`LOCK_AFTER`] conflicts, the keys that were changed by others are locked before the work runs, in the order
-//!    of keys. Locks are passed on in turn, so each of many transactions over one key gets there.
+//! 2. After [`LOCK_AFTER`] conflicts, the keys that were changed by others are locked before the work runs, in the
+//!    order of keys. Locks are passed on in turn, so each of many transactions over one key gets there.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -40,9 +40,9 @@ impl Conflict {
 }
 
 impl Database {
-    /// Runs `work` in a transaction and commits. After a conflict with another transaction, `work` runs anew, also where
-    /// it met the conflict itself, in [`Transaction::get_for_update`], and returned an error for it. Side effects of
-    /// `work` happen on each run.
+    /// Runs `work` in a transaction and commits. After a conflict with another transaction, `work` runs anew, also
+    /// where it met the conflict itself, in [`Transaction::get_for_update`], and returned an error for it. Side effects
+    /// of `work` happen on each run.
     ///
     /// After a few conflicts the keys that others changed are locked before `work` runs. So a transaction over keys
     /// that many threads change gets its turn, and does not give up.
