@@ -40,7 +40,7 @@ impl Table {
     /// long as they exist.
     ///
     /// # Errors
-    /// As [`Table::put`]; [`Error::Option`] for an expiry after a duration of zero.
+    /// As [`Table::put`]; [`crate::Error::Option`] for an expiry after a duration of zero.
     pub fn put_expiring(
         &self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
     ) -> Result<Seq> {
@@ -71,8 +71,8 @@ impl Table {
     /// released in the background.
     ///
     /// # Errors
-    /// As [`Table::delete`]; [`Error::TooManyRangeDeletes`] while too many range deletes of the table are kept for
-    /// older snapshots and transactions.
+    /// As [`Table::delete`]; [`crate::Error::TooManyRangeDeletes`] while too many range deletes of the table are kept
+    /// for older snapshots and transactions.
     pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.delete_range(self, range);
