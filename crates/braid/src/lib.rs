@@ -91,6 +91,7 @@ pub use handles::changes::{Change, ChangeEvent, ChangeOperation, ChangedTable, C
 pub use handles::cursor::Cursor;
 pub use handles::database::{Database, TableInfo};
 pub use handles::load::Loader;
+pub use handles::lookup::{Lookup, LookupMany};
 pub use handles::range::{Entry, Range};
 pub use handles::snapshot::Snapshot;
 pub use handles::stats::{

@@ -26,6 +26,7 @@ impl Handle {
         self.engine.signal.stop();
         self.engine.work_inline();
         self.engine.keeper.stop();
+        self.engine.lookups.end();
         for thread in self.engine.threads.close() {
             if thread.join().is_err() {
                 self.engine.fail("a background thread panicked");

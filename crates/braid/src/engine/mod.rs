@@ -18,6 +18,7 @@ pub(crate) mod learned;
 pub(crate) mod learned_file;
 pub(crate) mod loans;
 pub(crate) mod log_ahead;
+pub(crate) mod lookups;
 pub(crate) mod parts;
 pub(crate) mod pressure;
 pub(crate) mod publish;
@@ -57,6 +58,7 @@ use crate::{
         health::Health,
         keeper::Keeper,
         loans::Loans,
+        lookups::Lookups,
         parts::{Contents, Files},
         pressure::{LogLimit, Pressure},
         publish::Publisher,
@@ -113,6 +115,7 @@ pub(crate) struct Engine {
     pub(crate) health: Health,
     pub(crate) signal: Signal,
     pub(crate) keeper: Keeper,
+    pub(crate) lookups: Lookups,
     work: Work,
     pub(crate) threads: Threads,
     pub(crate) clock: Arc<Clock>,
@@ -162,13 +165,15 @@ struct Saved {
     log_end: Lsn,
 }
 
-/// The worker, which stands above the engine.
+/// The work of threads that stands above the engine.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
     /// Runs until the database closes or fails.
     pub(crate) run: fn(&Arc<Engine>),
     /// Does the due work where no thread does.
     pub(crate) inline: fn(&Engine),
+    /// Answers lookups until no more come.
+    pub(crate) look_up: fn(&Arc<Engine>),
 }
 
 impl Engine {
@@ -195,6 +200,7 @@ impl Engine {
             health: Health::default(),
             signal: Signal::default(),
             keeper: Keeper::new(Arc::clone(&clock)),
+            lookups: Lookups::default(),
             work,
             threads: Threads::default(),
             superblock: Mutex::new(superblock),

@@ -20,6 +20,7 @@ impl Engine {
             Thread::Worker => (self.work.run)(self),
             Thread::Log => log_ahead::flush_in_time(self),
             Thread::Segments => log_ahead::prepare_ahead(self),
+            Thread::Lookups => (self.work.look_up)(self),
         }
     }
 }

@@ -5,6 +5,8 @@
 //!    be started, each of these commits is flushed at once.
 //! 3. The thread that prepares log segments starts once more than [`SMALL_LOG`] was ever logged. Where the thread can't
 //!    be started, an append makes its segments itself.
+//! 4. The threads that answer lookups start with the first one. Where none can be started, a lookup is read where it is
+//!    polled.
 //!
 //! Invariant: no thread starts once the database closes.
 
@@ -13,7 +15,7 @@ use std::{sync::OnceLock, thread::JoinHandle};
 use parking_lot::Mutex;
 use wal::Lsn;
 
-use crate::error::Result;
+use crate::{engine::lookups::READERS, error::Result};
 
 /// Up to this position the log makes room for itself as the log grows.
 const SMALL_LOG: Lsn = Lsn(32 << 10);
@@ -24,6 +26,7 @@ pub(super) enum Thread {
     Worker,
     Log,
     Segments,
+    Lookups,
 }
 
 impl Thread {
@@ -32,6 +35,7 @@ impl Thread {
             Self::Worker => "braid-worker",
             Self::Log => "braid-log",
             Self::Segments => "braid-segments",
+            Self::Lookups => "braid-lookups",
         }
     }
 }
@@ -47,6 +51,8 @@ pub(crate) struct Threads {
     log: OnceLock<bool>,
     /// The same for the thread that prepares log segments.
     segments: OnceLock<bool>,
+    /// False where no thread for lookups could be started, or may be; unset before the first lookup.
+    lookups: OnceLock<bool>,
 }
 
 pub(super) struct Running {
@@ -73,6 +79,12 @@ impl Threads {
         if end > SMALL_LOG {
             self.segments.get_or_init(|| self.start(Thread::Segments));
         }
+    }
+
+    /// Notes a lookup. False where no thread would answer it.
+    pub(crate) fn note_lookup(&self) -> bool {
+        let may_start = || self.running.lock().is_some();
+        *self.lookups.get_or_init(|| may_start() && (0..READERS).filter(|_| self.start(Thread::Lookups)).count() > 0)
     }
 
     /// The running threads, for the caller to join. None starts from now on.

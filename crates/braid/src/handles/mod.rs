@@ -9,6 +9,7 @@ pub(crate) mod cursor;
 pub(crate) mod database;
 pub(crate) mod history;
 pub(crate) mod load;
+pub(crate) mod lookup;
 pub(crate) mod range;
 pub(crate) mod roll_back;
 pub(crate) mod snapshot;

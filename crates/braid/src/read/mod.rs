@@ -1,6 +1,7 @@
 //! Reads of a table at one moment: walks over queues and structure, hidden versions, values that are kept without a
 //! copy.
 
+pub(crate) mod gather;
 pub(crate) mod hidden;
 pub(crate) mod pin;
 pub(crate) mod pinned;

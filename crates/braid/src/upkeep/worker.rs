@@ -29,6 +29,7 @@ use crate::{
     engine::{Engine, Work, learned, log_ahead, signal::Request as Asked, upkeep::Upkeep},
     error::{Error, Result},
     opq::Opq,
+    read::gather,
     upkeep::{checkpoint, clean, expiry, full_disk, rest, sweep, wanted},
 };
 
@@ -297,7 +298,7 @@ fn abandon_dropped(engine: &Engine) {
 }
 
 /// The functions of the worker that the engine is given.
-pub(crate) const WORK: Work = Work { run, inline: run_inline };
+pub(crate) const WORK: Work = Work { run, inline: run_inline, look_up: gather::answer_all };
 
 #[cfg(test)]
 mod tests {

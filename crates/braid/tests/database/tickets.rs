@@ -1,4 +1,4 @@
-//! Tickets: commits under way without a thread each, waited for or awaited, kept or dropped, until the power goes or
+//! Commits and lookups under way without a thread each: waited for or awaited, kept or dropped, until the power goes or
 //! the disk fails.
 
 use std::{
@@ -244,4 +244,84 @@ fn a_batch_does_not_keep_its_database_open_and_belongs_to_one_opening() {
     assert_eq!(table.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
     assert!(matches!(db.write(&batch), Err(Error::ForeignTable { .. })));
     assert!(matches!(db.submit(&batch, Durability::Os), Err(Error::ForeignTable { .. })));
+}
+
+#[test]
+fn lookups_find_what_gets_find_and_gather() {
+    for background in [true, false] {
+        for structure in [Structure::BTree, Structure::Append] {
+            let disk = SimDisk::new(1);
+            let options = Options::new().cache_bytes(1 << 20).background(background);
+            let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
+            let tables = ["one", "other"].map(|name| db.table(name, structure).expect("a table"));
+            for key in 0..500_u32 {
+                let value = vec![7; if key % 5 == 0 { 5000 } else { 50 }];
+                tables[key as usize % 2].put_with(key.to_be_bytes(), value, Durability::Os).expect("puts");
+            }
+            db.checkpoint().expect("applies");
+            db.drop_caches();
+            let lookups: Vec<_> = (0..1000_u32).map(|key| tables[key as usize % 2].lookup(key.to_be_bytes())).collect();
+            for (key, lookup) in (0..1000_u32).zip(lookups) {
+                let found = block_on(lookup).expect("reads");
+                assert_eq!(found, tables[key as usize % 2].get(key.to_be_bytes()).expect("reads"), "{structure} {key}");
+            }
+            let keys: Vec<_> = (0..600_u32).map(u32::to_be_bytes).collect();
+            let found = block_on(tables[0].lookup_many(&keys)).expect("reads");
+            assert_eq!(found, tables[0].get_many(&keys).expect("reads"));
+            let refused = block_on(tables[0].lookup("")).expect_err("no such key");
+            assert!(matches!(refused, Error::KeyLength { .. }));
+            drop(tables[0].lookup("never polled"));
+        }
+    }
+}
+
+/// Polls futures until all are done; returns how many rounds that took.
+fn join<F: Future + Unpin>(mut futures: Vec<F>) -> Vec<F::Output> {
+    let unpark = Arc::new(Unpark { thread: thread::current(), is_woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&unpark));
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    while outputs.iter().any(Option::is_none) {
+        for (future, output) in futures.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+                *output = Some(ready);
+            }
+        }
+        while outputs.iter().any(Option::is_none) && !unpark.is_woken.swap(false, Ordering::SeqCst) {
+            thread::park();
+        }
+    }
+    outputs.into_iter().flatten().collect()
+}
+
+#[test]
+fn one_damaged_key_fails_its_own_lookup_alone() {
+    let disk = SimDisk::new(1);
+    let (db, table) = open(&disk, true);
+    for key in 0..200_u32 {
+        table.put_with(key.to_be_bytes(), vec![7; 5000], Durability::Os).expect("puts");
+    }
+    db.checkpoint().expect("applies");
+    db.drop_caches();
+    disk.fail_operation(Fault::Read, 20, 5);
+    let outcomes = join((0..200_u32).map(|key| table.lookup(key.to_be_bytes())).collect());
+    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    // A batch that met the fault is read once more, a request at a time.
+    assert!(failed <= 1, "{failed} failed");
+    assert!(outcomes.into_iter().flatten().all(|found| found.as_deref() == Some(&[7; 5000][..])));
+}
+
+#[test]
+fn lookups_are_answered_though_the_database_closes() {
+    let disk = SimDisk::new(1);
+    let (db, table) = open(&disk, true);
+    for key in 0..100_u32 {
+        table.put(key.to_be_bytes(), "value").expect("puts");
+    }
+    let mut lookups: Vec<_> = (0..200_u32).map(|key| table.lookup(key.to_be_bytes())).collect();
+    let asked = lookups.split_off(100);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(join(asked).into_iter().flatten().flatten().count(), 0));
+        db.close().expect("closes");
+    });
+    assert_eq!(join(lookups).into_iter().flatten().flatten().count(), 100, "who asks later reads itself");
 }
