@@ -104,7 +104,7 @@ pub use handles::writes::Swap;
 pub use index::{Figure, Seq, Unit};
 pub use options::{HISTORY_MAX, Options, TableOptions};
 pub use psync::{
-    BackendKind,
+    BackendKind, Error as IoError,
     probe::{DeviceProfile, LearnedFigure, LearnedProfile, RequestKind},
 };
 pub use read::pinned::Pinned;
@@ -116,3 +116,26 @@ pub use verify::{Verification, VerifyProgress};
 pub use wal::FlushScheme;
 pub use words::clock::{Expires, ManualClock};
 pub use words::{durability::Durability, structure::Structure};
+
+// Handles go from thread to thread, and those that are read through are shared by threads.
+const _: () = {
+    const fn sent<T: Send>() {}
+    const fn shared<T: Send + Sync>() {}
+    shared::<Database>();
+    shared::<Table>();
+    shared::<TableAt>();
+    shared::<Snapshot>();
+    shared::<Transaction>();
+    shared::<WriteBatch>();
+    shared::<Ticket>();
+    shared::<Pinned>();
+    shared::<Options>();
+    shared::<Error>();
+    sent::<Range>();
+    sent::<Cursor>();
+    sent::<TransactionRange<'_>>();
+    sent::<Loader>();
+    sent::<Changes>();
+    sent::<Lookup>();
+    sent::<LookupMany>();
+};

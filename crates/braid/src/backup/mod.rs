@@ -69,6 +69,7 @@ pub use restore::{RestoreProgress, RestoreReport, RestoreSummary};
 
 /// The kind of a backup in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BackupKind {
     /// The whole database.
     Full,
@@ -80,6 +81,7 @@ pub enum BackupKind {
 
 /// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupSummary {
     /// The point at which the next backup can continue this one.
     pub point: BackupPoint,

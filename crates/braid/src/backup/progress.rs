@@ -4,6 +4,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 /// Progress of a backup.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BackupProgress {
     /// The table whose pairs are being written; none for changes.
     pub table: Option<Arc<str>>,

@@ -51,6 +51,7 @@ const RESTORING: &str = "restoring";
 
 /// Progress of a restore.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RestoreProgress {
     /// Pairs and changes so far.
     pub records: u64,
@@ -65,6 +66,7 @@ pub type RestoreReport<'a> = &'a mut dyn FnMut(RestoreProgress) -> ControlFlow<(
 
 /// Summary of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RestoreSummary {
     /// The last restored commit, as a seq of the database that was backed up.
     pub seq: Seq,

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 /// The log that opening replayed.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Recovery {
     /// Records.
     pub records: u64,

@@ -20,6 +20,7 @@ use crate::engine::{Engine, tuning::ProfileSource};
 
 /// The device figures of a database.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DeviceStats {
     /// The source of the profile in use.
     pub source: ProfileSource,

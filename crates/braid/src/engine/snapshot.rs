@@ -30,6 +30,7 @@ pub(crate) struct Snapshots {
 
 /// Statistics of the older states that snapshots hold. A shadowed version is kept while a snapshot sees that version.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct SnapshotStats {
     /// Open snapshots and transactions; those of one seq count once.
     pub open: u64,

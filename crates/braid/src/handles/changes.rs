@@ -43,6 +43,7 @@ const WINDOW_BYTES: u64 = 8 << 20;
 
 /// A table, as named by a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ChangedTable {
     /// Id of the table, never given twice in a database.
     pub id: u32,
@@ -124,6 +125,7 @@ pub enum ChangeEvent {
 
 /// A change of a database at one place in the order of commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Change {
     /// Place in the order of commits.
     pub seq: Seq,

@@ -24,6 +24,7 @@ pub struct Database {
 
 /// A table of a database, as listed by [`Database::tables`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TableInfo {
     /// Name of the table.
     pub name: String,
@@ -218,7 +219,8 @@ impl Database {
         verify::run(self.engine(), progress)
     }
 
-    /// The batched I/O used by the database.
+    /// The batched I/O used by the database, for measurements.
+    #[doc(hidden)]
     #[must_use]
     pub fn psync(&self) -> &Psync {
         self.engine().store.psync()

@@ -16,6 +16,7 @@ use crate::{
 
 /// I/O of one kind of stream since opening.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct StreamStats {
     /// `wal`, `doc`, `node` or `meta`.
     pub stream: String,
@@ -33,6 +34,7 @@ pub struct StreamStats {
 
 /// The buffer pool.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct CacheStats {
     /// Most bytes of the pool.
     pub capacity_bytes: u64,
@@ -60,6 +62,7 @@ pub struct CacheStats {
 
 /// The part of the buffer pool for the nodes of one structure.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct StructureCacheStats {
     /// The structure.
     pub structure: String,
@@ -73,6 +76,7 @@ pub struct StructureCacheStats {
 
 /// How many nodes lookups and scans have asked for.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct NodeLookups {
     /// What they are: `internal nodes`, `leaves` or `nodes`.
     pub nodes: String,
@@ -86,6 +90,7 @@ pub struct NodeLookups {
 
 /// The write-ahead log.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LogStats {
     /// Bytes of the log that a recovery would read.
     pub retained_bytes: u64,
@@ -119,6 +124,7 @@ pub struct LogStats {
 
 /// Pages of the data file.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SpaceStats {
     /// Bytes of a page.
     pub page_bytes: u64,
@@ -134,6 +140,7 @@ pub struct SpaceStats {
 
 /// A table.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct TableStats {
     /// Its name.
     pub name: String,
@@ -235,6 +242,7 @@ impl TableStats {
 
 /// The contents of a database, and its work since opening.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Stats {
     /// Directory.
     pub path: String,

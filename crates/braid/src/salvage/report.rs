@@ -4,6 +4,7 @@ use index::{Seq, TableId};
 
 /// Progress of a salvage.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SalvageProgress {
     /// The table being copied.
     pub table: String,
@@ -36,6 +37,7 @@ pub struct Salvage {
 
 /// A copied table.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SalvagedTable {
     /// Id in the damaged database.
     pub id: u32,
@@ -55,6 +57,7 @@ pub struct SalvagedTable {
 
 /// Keys that may be missing, have an older value than they should, or be deleted keys that are back.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostRange {
     /// The first key.
     pub low: Vec<u8>,
@@ -68,6 +71,7 @@ pub struct LostRange {
 
 /// A key whose value is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostDocument {
     /// The key.
     pub key: Vec<u8>,
@@ -77,6 +81,7 @@ pub struct LostDocument {
 
 /// Lost commits. The keys that they changed have their earlier contents, unless changed again later.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LostCommits {
     /// The first commit.
     pub first: Seq,

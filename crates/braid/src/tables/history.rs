@@ -36,6 +36,7 @@ use crate::format::RetainedHeader;
 
 /// A state of a table that is retained: see [`Table::history`](crate::Table::history).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CommitHeader {
     /// The number of the commit header. The numbers of one table rise, with gaps.
     pub number: u64,

@@ -137,6 +137,7 @@ impl CompactOptions {
 
 /// Progress of a compaction.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CompactProgress {
     /// The table being compacted.
     pub table: String,
@@ -148,6 +149,7 @@ pub struct CompactProgress {
 
 /// Totals of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Compaction {
     /// Leaves that were rewritten.
     pub leaves: u64,

@@ -2,6 +2,7 @@
 
 /// The progress of a verification.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct VerifyProgress {
     /// The table being checked.
     pub table: String,
@@ -13,6 +14,7 @@ pub struct VerifyProgress {
 
 /// The result of a verification.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Verification {
     /// All problems, with file and offset. Empty: the database is whole.
     pub findings: Vec<String>,

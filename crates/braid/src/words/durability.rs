@@ -4,6 +4,7 @@ use std::{fmt, time::Duration};
 
 /// When a commit counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Durability {
     /// On stable storage when the call returns.
     #[default]

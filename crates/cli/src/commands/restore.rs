@@ -79,7 +79,7 @@ impl Restore {
             }
         };
         drop(progress);
-        let RestoreSummary { seq, backups, pairs, changes, bytes } = restored.map_err(|error| {
+        let RestoreSummary { seq, backups, pairs, changes, bytes, .. } = restored.map_err(|error| {
             // A stream ends when an interrupt comes.
             if interrupt::came() {
                 Error::Interrupted("interrupted: nothing was restored".into())

@@ -14,6 +14,7 @@
 //! snapshot is a prefix of the order of commits. A serializable transaction that was not begun read-only is the
 //! exception: its begin may wait until earlier commits are visible.
 
+mod conflict;
 mod options;
 mod range;
 mod run;
@@ -37,7 +38,7 @@ pub use options::{Isolation, TransactionOptions};
 pub use range::TransactionRange;
 pub use writes::Savepoint;
 
-use run::Conflict;
+use conflict::Conflict;
 use writes::Writes;
 
 use crate::{

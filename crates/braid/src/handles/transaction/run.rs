@@ -8,11 +8,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use rand::Rng;
 
-use super::{Transaction, TransactionOptions};
+use super::{Transaction, TransactionOptions, conflict::Conflict};
 use crate::{
     commit::validate::Changed,
     engine::recent::LockKey,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     handles::database::Database,
 };
 
@@ -23,21 +23,6 @@ const LOCK_AFTER: u32 = 3;
 const FIRST_BACKOFF: Duration = Duration::from_micros(50);
 /// Number of times that the wait doubles.
 const BACKOFF_DOUBLINGS: u32 = 8;
-
-/// A conflict after which another run may help.
-pub(super) struct Conflict {
-    /// The key that another commit changed, where the conflict is over one key.
-    changed: Changed,
-}
-
-impl Conflict {
-    /// The conflict that is `error`, if it is one. A lock timeout is none, because the transaction has waited long
-    /// enough.
-    pub(super) fn of(error: &Error, changed: Changed) -> Option<Self> {
-        let is_one = error.kind() == ErrorKind::Conflict && !matches!(error, Error::LockTimeout { .. });
-        is_one.then_some(Self { changed })
-    }
-}
 
 impl Database {
     /// Runs `work` in a transaction and commits. After a conflict with another transaction, `work` runs anew, also

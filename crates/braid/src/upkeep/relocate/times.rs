@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Where the time of a compaction went, divided as in figure 2 of the paper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CompactionTimes {
     /// Finding documents through the structure.
     pub search: Duration,

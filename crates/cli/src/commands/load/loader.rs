@@ -4,7 +4,10 @@ use std::time::SystemTime;
 
 use braid::{Database, Table, WriteBatch};
 
-use crate::exit::{Error, Result};
+use crate::{
+    exit::{Error, Result},
+    interrupt,
+};
 
 /// Bytes of keys and values in one commit, at least.
 const BATCH_BYTES: u64 = 1 << 20;
@@ -75,10 +78,12 @@ impl<'a> Loader<'a> {
         Ok(self.records)
     }
 
-    /// Commits the rest and returns the numbers of records and bytes.
+    /// Commits the rest and returns the numbers of records and bytes. A load past the log that was interrupted is not
+    /// ended, so nothing is kept.
     pub(crate) fn finish(mut self) -> Result<(u64, u64)> {
         self.commit()?;
         match self.way {
+            Way::Sorted { .. } if interrupt::came() => Ok((0, 0)),
             Way::Sorted { loader, bytes } => Ok((loader.finish()?, bytes)),
             Way::Commits { .. } => Ok((self.records, self.bytes)),
         }

@@ -66,7 +66,7 @@ Formats:
 
   With --sorted, the keys of the lines have to rise, none may come twice, and
   the table has to be empty. The records go past the log, packed and in long
-  writes. After an error or a crash none of them is there.
+  writes. After an error, an interrupt or a crash none of them is there.
 
   A line that does not fit ends the load with its file and line number and
   exit code 2. Without --sorted, the lines before it are loaded and kept.")]
@@ -108,6 +108,8 @@ struct Report {
     records_per_second: f64,
     bytes_per_second: f64,
     interrupted: bool,
+    #[serde(skip)]
+    sorted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     directories: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,6 +145,7 @@ impl Load {
             records_per_second: records as f64 / seconds,
             bytes_per_second: bytes as f64 / seconds,
             interrupted: interrupt::came(),
+            sorted: self.sorted,
             directories: skipped.as_ref().map(|skipped| skipped.directories),
             skipped,
         };
@@ -231,8 +234,11 @@ impl Report {
         }
         output.flush()?;
         if self.interrupted {
-            let what =
-                format!("interrupted: {} records were loaded and are kept; the rest was not read", count(self.records));
+            let what = if self.sorted {
+                "interrupted: nothing was loaded, because a sorted load is all or nothing".to_owned()
+            } else {
+                format!("interrupted: {} records were loaded and are kept; the rest was not read", count(self.records))
+            };
             return Err(Error::Interrupted(what));
         }
         match self.skipped.as_ref().map_or(0, Skipped::failures) {
