@@ -145,7 +145,7 @@ fn put_all(
 }
 
 fn check(db: &Database, table: &Table, records: u64) -> Outcome<()> {
-    let findings = db.verify(&mut |_| {})?.findings;
+    let findings = db.verify()?.findings;
     println!("verify: {} findings", findings.len());
     if let Some(finding) = findings.first() {
         return Err(finding.clone().into());

@@ -3,7 +3,6 @@
 //!
 //! `cargo run --release -p braid-bench --example space -- DIRECTORY [RECORDS]`
 
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use braid::{Database, Durability, Options, Structure, Table, WriteBatch};
@@ -90,7 +89,7 @@ fn show(what: &str, structure: Structure, path: &Path, user_bytes: u64) -> Outco
 }
 
 fn compact(db: &Database) -> Outcome<()> {
-    db.compact(&mut |_| ControlFlow::Continue(()))?;
+    db.compact()?;
     Ok(())
 }
 

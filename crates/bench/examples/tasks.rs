@@ -1,6 +1,7 @@
 //! What needs no thread beside what needs one, in turns within one run: commits of one thread with many tickets in
-//! flight beside 64 blocking threads, and lookups of 1,000 tasks of a runtime beside batches of 128 keys. Both with
-//! `Sync` and nothing set, but for a cache that is small beside the data of the lookups.
+//! flight beside 64 blocking threads, and lookups of 1,000 tasks of a runtime beside batches of 128 keys. Then 64
+//! threads count in one key with transactions. All with `Sync` and nothing set, but for a cache that is small beside
+//! the data of the lookups.
 //!
 //! `cargo run --release -p braid-bench --example tasks -- DIRECTORY [RECORDS [SECONDS]]`
 
@@ -22,6 +23,7 @@ use rand::{Rng, SeedableRng, rngs::SmallRng};
 const ROUNDS: usize = 5;
 const THREADS: u64 = 64;
 const TASKS: u64 = 1000;
+const RUNS: u64 = 100_000;
 const BATCH: usize = 128;
 const VALUE: [u8; 100] = [7; 100];
 const CACHE_BYTES: u64 = 16 << 20;
@@ -38,6 +40,7 @@ fn main() -> Outcome<()> {
         commits(&directory.join("commits"), structure, time)?;
         lookups(&directory.join("lookups"), structure, records, time)?;
     }
+    hot(&Path::new(directory).join("hot"))?;
     Ok(())
 }
 
@@ -173,4 +176,39 @@ async fn tasks(table: &Table, records: u64, time: Duration) -> Outcome<f64> {
         task.await??;
     }
     Ok(done.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// Counts in one key.
+fn hot(path: &Path) -> Outcome<()> {
+    let database = Options::new().open(path)?;
+    let table = database.table("table", Structure::BTree)?;
+    let (begun, runs, longest) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
+    let count = || -> braid::Result<()> {
+        loop {
+            let number = runs.fetch_add(1, Ordering::Relaxed);
+            if number >= RUNS {
+                return Ok(());
+            }
+            let called = Instant::now();
+            database.run(|transaction| {
+                let count = transaction.get(&table, "hot")?.and_then(|count| count.try_into().ok());
+                let count = count.map_or(0, u64::from_be_bytes) + 1;
+                transaction.put(&table, "hot", count.to_be_bytes())
+            })?;
+            longest.fetch_max(u64::try_from(called.elapsed().as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(count)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+    })?;
+    let (took, counted) = (begun.elapsed().as_secs_f64(), table.get("hot")?.and_then(|count| count.try_into().ok()));
+    let counted = counted.map_or(0, u64::from_be_bytes);
+    let longest = longest.into_inner() as f64 / 1e3;
+    println!(
+        "one hot key: {RUNS} runs by {THREADS} threads, {counted} counted, {took:.0} s; the longest took {longest:.0} ms"
+    );
+    drop(table);
+    database.close()?;
+    if counted == RUNS { Ok(()) } else { Err("a run was lost".into()) }
 }

@@ -1,7 +1,7 @@
 //! A time series: readings of many sensors, written in batches, read by time, summed, and removed when they are old.
 //!
-//! A key is the sensor, a zero byte, and the time with its largest byte first, so that the readings of a sensor lie next
-//! to one another in the order of time.
+//! A key is the sensor, a zero byte, and the time with its largest byte first, so that the readings of a sensor lie
+//! next to one another in the order of time.
 //!
 //! `cargo run --example series`
 

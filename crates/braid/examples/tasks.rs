@@ -1,5 +1,5 @@
-//! Many tasks of an async runtime on one database: commits that are awaited, and lookups that gather into batches. Braid
-//! itself depends on no runtime; this one is tokio.
+//! Many tasks of an async runtime on one database: commits that are awaited, and lookups that gather into batches.
+//! Braid itself depends on no runtime; this one is tokio.
 //!
 //! `cargo run --example tasks`
 

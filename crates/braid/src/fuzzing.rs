@@ -221,7 +221,7 @@ fn open_and_read(disk: &SimDisk) {
         let _ = table.iter().take(1000).count();
         let _ = table.put(b"new", b"value");
     }
-    let _ = db.verify(&mut |_| {});
+    let _ = db.verify();
     let _ = db.checkpoint();
 }
 

@@ -94,6 +94,15 @@ impl TableAt {
         point::read_many(self.table.engine(), &self.table.core, &keys, Some(&*self.opened))
     }
 
+    /// As [`TableAt::get_many`], each value to be kept without a copy if it is a large one and cached.
+    ///
+    /// # Errors
+    /// As [`TableAt::get`].
+    pub fn get_many_pinned<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.table.get_many_pinned_at(&keys, Some(&*self.opened))
+    }
+
     /// Time at which the value of `key` in the state expires. None without an expiry, and for a key absent from the
     /// state.
     ///

@@ -27,7 +27,10 @@ use index::{DocPointer, Seq, TableId};
 use wal::Reader;
 
 use crate::{
-    engine::{Engine, handle::Handle},
+    engine::{
+        Engine,
+        handle::{Hold, Kind},
+    },
     error::{Error, Result, convert::malformed_record},
     format::{
         CreateTable, RollBack, TableSettings,
@@ -141,7 +144,7 @@ pub struct Change {
 /// A feed keeps the database open, but does not hold the log. When the log is trimmed past the feed, the next call
 /// returns [`Error::ChangesGone`].
 pub struct Changes {
-    handle: Arc<Handle>,
+    handle: Hold,
     reader: Reader,
     /// The last seq that was shown.
     shown: Seq,
@@ -180,7 +183,7 @@ impl Database {
             return Err(Error::ChangesGone { after: from.0, oldest: oldest.0 });
         }
         Ok(Changes {
-            handle: Arc::clone(self.handle()),
+            handle: Hold::new(self.handle(), Kind::Changes),
             reader: Reader::new(from.0),
             shown: from,
             visible,

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 use crate::{
     error::Result,
     handles::{database::Database, table::Table},
-    upkeep::compact::{CompactOptions, CompactReport, Compaction, HowFar, run},
+    upkeep::compact::{CompactOptions, CompactProgress, CompactReport, Compaction, HowFar, run},
 };
 
 impl Table {
@@ -22,11 +22,12 @@ impl Table {
     /// [`Error::DiskFull`](crate::Error::DiskFull); [`Error::Loading`](crate::Error::Loading) while the table is being
     /// loaded; or when the database no longer writes, storage fails or the structure is damaged. A damaged document is
     /// left in place.
-    pub fn compact(&self, report: CompactReport<'_>) -> Result<Compaction> {
-        self.compact_with(&CompactOptions::default(), report)
+    pub fn compact(&self) -> Result<Compaction> {
+        self.compact_with(&CompactOptions::default(), &mut on_and_on)
     }
 
-    /// As [`Table::compact`], with documents read, and leaf sizes chosen, as given in `options`.
+    /// As [`Table::compact`], with documents read, and leaf sizes chosen, as given in `options`. `report` gets to know
+    /// how far the compaction has come, and can stop it.
     ///
     /// # Errors
     /// As [`Table::compact`]; [`Error::Option`](crate::Error::Option) for a submission batch or a share of operations
@@ -39,8 +40,13 @@ impl Table {
     /// As [`Table::compact`], for a table without keys that is about to be loaded. The data file is not shortened.
     pub(crate) fn clear(&self) -> Result<Compaction> {
         let options = CompactOptions::default();
-        run(self.engine(), &[Arc::clone(&self.core)], &options, HowFar::Tables, &mut |_| ControlFlow::Continue(()))
+        run(self.engine(), &[Arc::clone(&self.core)], &options, HowFar::Tables, &mut on_and_on)
     }
+}
+
+/// Lets a compaction go on to its end.
+fn on_and_on(_: CompactProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
 }
 
 impl Database {
@@ -48,8 +54,8 @@ impl Database {
     ///
     /// # Errors
     /// As [`Table::compact`], where any table counts.
-    pub fn compact(&self, report: CompactReport<'_>) -> Result<Compaction> {
-        self.compact_with(&CompactOptions::default(), report)
+    pub fn compact(&self) -> Result<Compaction> {
+        self.compact_with(&CompactOptions::default(), &mut on_and_on)
     }
 
     /// As [`Database::compact`], with `options` as in `Table::compact_with`.

@@ -6,7 +6,11 @@ use index::Seq;
 use psync::{Psync, probe::LearnedProfile};
 
 use crate::{
-    engine::{Engine, handle::Handle, learned},
+    engine::{
+        Engine,
+        handle::{Handle, Hold, Kind, left_of},
+        learned,
+    },
     error::{Error, Result},
     format::TableSettings,
     handles::{batch::WriteBatch, stats::Stats, table::Table},
@@ -19,7 +23,7 @@ use crate::{
 /// An open database. Cheap to clone; dropping the last handle, table or range closes the database.
 #[derive(Clone)]
 pub struct Database {
-    handle: Arc<Handle>,
+    handle: Hold,
 }
 
 /// A table of a database, as listed by [`Database::tables`].
@@ -53,21 +57,28 @@ impl Database {
     }
 
     pub(crate) fn open_with(psync: Psync, path: &Path, options: &Options) -> Result<Self> {
-        let engine = Arc::new(open::open(psync, path, options)?);
+        let engine = open::open(psync, path, options).map_err(|error| match error {
+            Error::Locked { path, holder } if holder == std::process::id().to_string() => {
+                let left = left_of(&path).map(|left| format!("{holder}, this one, which has left: {left}"));
+                Error::Locked { path, holder: left.unwrap_or(holder) }
+            }
+            error => error,
+        })?;
+        let engine = Arc::new(engine);
         engine.lend();
-        let handle = Handle { engine: Arc::clone(&engine) };
+        let handle = Handle::new(Arc::clone(&engine));
         if options.background && !options.read_only {
             // After a failure here the handle closes with no worker to wait for.
             engine.start_threads().inspect_err(|error| engine.fail(error))?;
         }
-        Ok(Self { handle: Arc::new(handle) })
+        Ok(Self::of(&handle))
     }
 
     pub(crate) fn of(handle: &Arc<Handle>) -> Self {
-        Self { handle: Arc::clone(handle) }
+        Self { handle: Hold::new(handle, Kind::Database) }
     }
 
-    pub(crate) const fn handle(&self) -> &Arc<Handle> {
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 
@@ -215,7 +226,15 @@ impl Database {
     ///
     /// # Errors
     /// When storage fails in a way that is not a finding.
-    pub fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<Verification> {
+    pub fn verify(&self) -> Result<Verification> {
+        self.verify_with(&mut |_| {})
+    }
+
+    /// As [`Database::verify`]; `progress` gets to know how far it has come.
+    ///
+    /// # Errors
+    /// As [`Database::verify`].
+    pub fn verify_with(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<Verification> {
         verify::run(self.engine(), progress)
     }
 

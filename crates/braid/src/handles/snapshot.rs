@@ -116,6 +116,16 @@ impl Snapshot {
         point::read_many(table.engine(), &table.core, &keys, Some(&*self.pin))
     }
 
+    /// As [`Snapshot::get_many`], each value to be kept without a copy if it is a large one and cached.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_many_pinned<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
+        table.check_own(&self.pin)?;
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        table.get_many_pinned_at(&keys, Some(&*self.pin))
+    }
+
     /// The pairs that `table` had within `range`. Where the table is of another database, the range shows that error.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Range {

@@ -176,6 +176,33 @@ impl Table {
         point::read_many(self.engine(), &self.core, &keys, None)
     }
 
+    /// As [`Table::get_many`], each value to be kept without a copy if it is a large one and cached: see [`Pinned`].
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let pages = db.table("pages", braid::Structure::BTree)?;
+    /// pages.put("large", vec![7; 1 << 20])?;
+    /// let found = pages.get_many_pinned(&["large", "absent"])?;
+    /// let bytes: Vec<usize> = found.iter().flatten().map(|page| page.len()).collect();
+    /// assert_eq!(bytes, [1 << 20]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn get_many_pinned<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.get_many_pinned_at(&keys, None)
+    }
+
+    /// As [`Table::get_many_pinned`], now or as of `then`.
+    pub(crate) fn get_many_pinned_at(&self, keys: &[&[u8]], then: Option<&dyn Then>) -> Result<Vec<Option<Pinned>>> {
+        point::read_many_as(self.engine(), &self.core, keys, then, Pinned::owned, Pinned::document)
+    }
+
     /// Shape and size of the table.
     ///
     /// # Errors
@@ -205,6 +232,7 @@ mod tests {
         apply::{choice::Choice, round},
         handles::batch::WriteBatch,
         options::Options,
+        structures::documents::Document,
         words::durability::Durability,
     };
 
@@ -252,15 +280,16 @@ mod tests {
             let engine = table.engine();
             let (held, at) = point::moment(engine, &table.core, None).expect("a state");
             let mut document = None;
+            let documents = engine.structures.documents();
             let read =
-                |document| engine.structures.documents().read_many(table.core.id, &table.core.documents, &[document]);
+                |document| documents.read(table.core.id, &table.core.documents, &document).map(Document::into_vec);
             held.view
                 .look(b"key", at, &mut |seen| document = seen.value.map(|value| value.to_stored()))
                 .expect("found");
             let Some(Stored::Document(document)) = document else { panic!("a document") };
-            let moved = table.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
+            let moved = table.compact().expect("compacts");
             assert_eq!(moved.documents, 1);
-            assert_eq!(read(document).expect("read"), [vec![7; 5000]]);
+            assert_eq!(read(document).expect("read"), [7; 5000]);
             drop(held);
             table.put("other", [8; 5000]).expect("put");
             database.checkpoint().expect("a checkpoint");

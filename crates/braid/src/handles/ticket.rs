@@ -12,7 +12,7 @@ use index::Seq;
 
 use crate::{
     commit::settle::Submitted,
-    engine::handle::Handle,
+    engine::handle::{Handle, Hold, Kind},
     error::Result,
     handles::{batch::WriteBatch, database::Database},
     words::durability::Durability,
@@ -24,7 +24,7 @@ use crate::{
 /// the thread that flushed the log wakes the task. A ticket keeps its database open.
 #[must_use = "the ticket tells when the commit is done, and whether it failed"]
 pub struct Ticket {
-    handle: Arc<Handle>,
+    handle: Hold,
     submitted: Submitted,
     /// A waker was left.
     is_polled: bool,
@@ -68,14 +68,14 @@ impl Database {
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown).
     pub fn submit(&self, batch: &WriteBatch, durability: Durability) -> Result<Ticket> {
         batch.check_own(self.handle())?;
-        Ticket::new(Arc::clone(self.handle()), self.engine().submit(batch, durability)?)
+        Ticket::new(self.handle(), self.engine().submit(batch, durability)?)
     }
 }
 
 impl Ticket {
-    pub(crate) fn new(handle: Arc<Handle>, submitted: Submitted) -> Result<Self> {
+    pub(crate) fn new(handle: &Arc<Handle>, submitted: Submitted) -> Result<Self> {
         handle.engine.settle_later(&submitted)?;
-        Ok(Self { handle, submitted, is_polled: false })
+        Ok(Self { handle: Hold::new(handle, Kind::Ticket), submitted, is_polled: false })
     }
 
     /// Seq of the commit. Where nothing was written, that of the newest commit which was visible then.

@@ -12,7 +12,7 @@ use arc_swap::Guard;
 use index::{Moment, Seq, Time};
 
 use crate::{
-    engine::handle::Handle,
+    engine::handle::{Handle, Hold, Kind},
     error::Result,
     read::then::Then,
     tables::catalog::{TableCore, TableState},
@@ -20,7 +20,7 @@ use crate::{
 
 /// A hold on one moment: the versions visible at that moment stay until the pin is released.
 pub(crate) struct Pin {
-    handle: Arc<Handle>,
+    handle: Hold,
     moment: Moment,
     pub(crate) taken: Instant,
     released: AtomicBool,
@@ -39,7 +39,8 @@ impl Pin {
 
     fn take_as_of(handle: &Arc<Handle>, now: Option<Time>) -> Arc<Self> {
         let moment = handle.engine.take_snapshot(now);
-        Arc::new(Self { handle: Arc::clone(handle), moment, taken: Instant::now(), released: AtomicBool::new(false) })
+        let handle = Hold::new(handle, Kind::Pin);
+        Arc::new(Self { handle, moment, taken: Instant::now(), released: AtomicBool::new(false) })
     }
 
     /// The pinned seq.
@@ -48,7 +49,7 @@ impl Pin {
     }
 
     /// The handle that the pin was taken through.
-    pub(crate) const fn handle(&self) -> &Arc<Handle> {
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 

@@ -1,7 +1,7 @@
 //! Lookups of single keys, and of batches of keys, at a moment of a table: the queues first, then the structure for
 //! undecided keys.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{convert::identity, sync::Arc, time::SystemTime};
 
 use arc_swap::Guard;
 use index::{DocPointer, Found, Fragment, Image, Moment, Payload, Seen, Seq, Stored};
@@ -70,34 +70,35 @@ fn reading(engine: &Engine, table: &TableCore, then: Option<&dyn Then>) -> Resul
     }
 }
 
-/// The values of many keys, now or at the moment `then`.
+/// The values of many keys, now or at the moment `then`, each as a copy.
 pub(crate) fn read_many(
     engine: &Engine, table: &TableCore, keys: &[&[u8]], then: Option<&dyn Then>,
 ) -> Result<Vec<Option<Vec<u8>>>> {
+    read_many_as(engine, table, keys, then, identity, Document::into_vec)
+}
+
+/// The values of many keys, now or at the moment `then`, as they are kept.
+pub(crate) fn read_many_as<V>(
+    engine: &Engine, table: &TableCore, keys: &[&[u8]], then: Option<&dyn Then>, inline: impl Fn(Vec<u8>) -> V,
+    document: impl Fn(Document) -> V,
+) -> Result<Vec<Option<V>>> {
     keys.iter().try_for_each(|key| table.check_key(key))?;
     table.traffic.looked_up(keys.len());
     let (state, at) = moment(engine, table, then)?;
     let found = find_many(&state, keys, at)?;
-    values(engine, table, found)
-}
-
-fn values(engine: &Engine, table: &TableCore, found: Vec<Option<Found>>) -> Result<Vec<Option<Vec<u8>>>> {
-    let pointers: Vec<DocPointer> = found
-        .iter()
-        .filter_map(|found| match found.as_ref()?.value.as_ref()? {
-            Stored::Document(document) => Some(*document),
-            Stored::Inline(_) => None,
-        })
-        .collect();
-    let documents = if pointers.is_empty() {
-        Vec::new()
-    } else {
-        engine.structures.documents().read_many(table.id, &table.documents, &pointers)?
+    let pointer = |found: &Option<Found>| match found.as_ref()?.value.as_ref()? {
+        Stored::Document(document) => Some(*document),
+        Stored::Inline(_) => None,
     };
-    let mut documents = documents.into_iter();
+    let pointers: Vec<DocPointer> = found.iter().filter_map(pointer).collect();
+    let mut documents = if pointers.is_empty() {
+        None
+    } else {
+        Some(engine.structures.documents().get_many(table.id, &table.documents, &pointers)?)
+    };
     let value = |found: Option<Found>| match found?.value? {
-        Stored::Inline(value) => Some(value),
-        Stored::Document(_) => documents.next(),
+        Stored::Inline(value) => Some(inline(value)),
+        Stored::Document(_) => documents.as_mut()?.next().map(&document),
     };
     Ok(found.into_iter().map(value).collect())
 }

@@ -83,27 +83,21 @@ impl Documents {
         self.cache.put_read(&Key::new(table, pointer), document);
     }
 
-    /// Documents of `table`, in the order of `pointers`. Documents that are not cached are read in portions, each
-    /// portion in one psync.
-    ///
-    /// # Errors
-    /// When a document cannot be read or does not check.
-    pub(crate) fn read_many(
-        &self, table: TableId, documents: &DocLog, pointers: &[DocPointer],
-    ) -> Result<Vec<Vec<u8>>> {
-        Ok(self.get_many(table, documents, pointers)?.map(Document::into_vec).collect())
-    }
-
     /// One document, shared with the cache if it is cached.
     ///
     /// # Errors
-    /// As [`Documents::read_many`].
+    /// As [`Documents::get_many`].
     pub(crate) fn read(&self, table: TableId, documents: &DocLog, pointer: &DocPointer) -> Result<Document> {
         let mut read = self.get_many(table, documents, std::slice::from_ref(pointer))?;
         Ok(read.next().expect("as many documents as pointers"))
     }
 
-    fn get_many<'a>(
+    /// Documents of `table`, in the order of `pointers`, shared with the cache where cached. Others are read in
+    /// portions, each portion in one psync.
+    ///
+    /// # Errors
+    /// When a document cannot be read or does not check.
+    pub(crate) fn get_many<'a>(
         &'a self, table: TableId, documents: &'a DocLog, pointers: &'a [DocPointer],
     ) -> Result<impl Iterator<Item = Document> + use<'a>> {
         let key = move |pointer: &DocPointer| Key::new(table, pointer);
@@ -221,5 +215,28 @@ mod tests {
         }
         let cache = database.stats().expect("stats").cache;
         assert!(cache.document_bytes > 0 && cache.bytes <= cache.capacity_bytes, "{cache:?}");
+    }
+
+    #[test]
+    fn a_large_value_in_the_cache_is_shared_and_not_copied() {
+        for &structure in Structure::ALL {
+            let database = open(64 << 20);
+            let table = database.table("table", structure).expect("created");
+            let large = vec![7; 1 << 20];
+            table.put("large", &large).expect("put");
+            database.checkpoint().expect("a checkpoint divides the cache");
+            // It is cached once it was asked for again.
+            (0..3).for_each(|_| assert_eq!(table.get("large").expect("read").as_ref(), Some(&large)));
+            let read = documents_read(&database);
+            let one = table.get_pinned("large").expect("read").expect("there");
+            let many = table.get_many_pinned(&["absent", "large"]).expect("read").pop().flatten().expect("there");
+            let then = database.snapshot().get_many_pinned(&table, &["large"]).expect("read").pop().flatten();
+            let place = one.as_ptr();
+            assert_eq!(one.len(), large.len());
+            let same = table.get_with("large", |value| value.as_ptr() == place).expect("read");
+            assert_eq!(same, Some(true), "{structure}");
+            assert!(many.as_ptr() == place && then.expect("there").as_ptr() == place, "{structure}");
+            assert_eq!(documents_read(&database), read);
+        }
     }
 }

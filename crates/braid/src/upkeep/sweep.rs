@@ -211,7 +211,7 @@ mod tests {
         engine.work_inline();
         assert_eq!(entries(&table), u64::from(KEYS));
         assert!(table.iter().all(|pair| pair.is_ok_and(|(_, value)| value == [2; 60])));
-        assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+        assert_eq!(db.verify().expect("verifies").findings, [""; 0]);
     }
 
     #[test]

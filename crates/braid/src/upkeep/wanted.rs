@@ -101,7 +101,7 @@ mod tests {
         assert!(written > 3 * limit, "{written} bytes written, and {limit} may be there");
         assert!(most <= limit, "{most} bytes of {live} that live");
         assert_eq!(table.iter().count(), 20_000);
-        assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+        assert_eq!(db.verify().expect("verifies").findings, [""; 0]);
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
             disk.restart();
             let db = options.clone().open_on(disk.psync(), Path::new("/db")).expect("opens");
             assert!(is_whole(&db.table("t", Structure::Append).expect("a table")), "after {operations} operations");
-            assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+            assert_eq!(db.verify().expect("verifies").findings, [""; 0]);
             if is_swept {
                 assert!(operations > 3, "{operations} operations are too few to say much");
                 break;

@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn findings(db: &Database) -> Vec<String> {
-        db.verify(&mut |_| {}).expect("verifies").findings
+        db.verify().expect("verifies").findings
     }
 
     #[track_caller]
@@ -265,7 +265,7 @@ mod tests {
             assert_eq!(findings(&db), [""; 0], "round {round}");
         }
         let engine = table.engine();
-        let documents = || db.verify(&mut |_| {}).expect("verifies").documents;
+        let documents = || db.verify().expect("verifies").documents;
         let before = documents();
         table.put([255], [1; 5000]).expect("put");
         assert_eq!(documents(), before + 1, "the operation waits, its document is there");

@@ -5,7 +5,7 @@
 //!    first so many commits make, and no fewer than were acknowledged as durable.
 //! 3. The compacted table has what it always had.
 
-use std::{collections::BTreeMap, ops::ControlFlow, path::Path, thread};
+use std::{collections::BTreeMap, path::Path, thread};
 
 use braid::{Database, Durability, Options, Structure, Table, WriteBatch};
 use psync::sim::SimDisk;
@@ -63,7 +63,7 @@ pub(crate) fn life(structure: Structure, seed: u64) -> Result<(), String> {
     database.checkpoint().map_err(|error| error.to_string())?;
     disk.crash_after(200 + seed * 37 % 1500);
     let durable = thread::scope(|scope| {
-        scope.spawn(|| while compacted.compact(&mut |_| ControlFlow::Continue(())).is_ok() {});
+        scope.spawn(|| while compacted.compact().is_ok() {});
         write(&database, &written)
     });
     drop((compacted, written, database));
@@ -90,6 +90,6 @@ pub(crate) fn life(structure: Structure, seed: u64) -> Result<(), String> {
     if found != expected {
         return Err(format!("seed {seed}: the table is not what {count} commits make"));
     }
-    let findings = database.verify(&mut |_| {}).map_err(|error| error.to_string())?.findings;
+    let findings = database.verify().map_err(|error| error.to_string())?.findings;
     if findings.is_empty() { Ok(()) } else { Err(format!("seed {seed}: {findings:?}")) }
 }

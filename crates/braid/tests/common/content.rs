@@ -125,7 +125,7 @@ pub(crate) fn difference(expected: &Content, found: &Content) -> Option<String> 
 
 /// Checks everything that is on storage.
 pub(crate) fn verify(db: &Database) -> Outcome<()> {
-    let result = db.verify(&mut |_| {}).map_err(|error| format!("verify: {error}"))?;
+    let result = db.verify().map_err(|error| format!("verify: {error}"))?;
     match result.findings.first() {
         None => Ok(()),
         Some(finding) => Err(format!("verify: {finding}")),

@@ -144,7 +144,7 @@ fn live(
         number += 1;
     }
     (*made, *kept) = (number, number..number);
-    let verified = db.verify(&mut |_| {}).map_err(|error| format!("verify: {error}"))?;
+    let verified = db.verify().map_err(|error| format!("verify: {error}"))?;
     if let Some(finding) = verified.findings.first() {
         return Err(format!("verify: {finding}"));
     }

@@ -513,7 +513,7 @@ impl World {
             left -= 1;
             if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        tables[which].compact(stop).map(drop)
+        tables[which].compact_with(&braid::CompactOptions::new(), stop).map(drop)
     }
 
     fn drop_and_create(&mut self, db: &Database) -> braid::Result<()> {

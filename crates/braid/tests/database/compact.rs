@@ -34,7 +34,7 @@ fn fresh(structure: Structure, leaf_pages: u32) -> (SimDisk, Database, Table) {
 }
 
 fn compact(table: &Table) -> Compaction {
-    table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts")
+    table.compact().expect("compacts")
 }
 
 /// A key that is one of `keys`, all over the place.
@@ -202,7 +202,7 @@ fn it_stops_where_it_is_told_to_and_goes_on_later(structure: Structure) {
     let (_disk, db, table) = fresh(structure, 1);
     let model = fill(&db, &table, 0..10_000, 100);
     let (mut calls, mut last) = (0, 0);
-    let stopped = table.compact(&mut |progress| {
+    let stopped = table.compact_with(&braid::CompactOptions::new(), &mut |progress| {
         calls += 1;
         assert!(progress.bytes > last && progress.total_bytes > 0 && progress.table == "t");
         last = progress.bytes;
@@ -212,7 +212,7 @@ fn it_stops_where_it_is_told_to_and_goes_on_later(structure: Structure) {
     let some = leaves(&table.stats().expect("stats"));
     check_whole(&db);
     assert_eq!(content(&table), model);
-    let all = db.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    let all = db.compact().expect("compacts");
     let all_leaves = leaves(&table.stats().expect("stats"));
     // Leaves of a trie are written anew in key order, and no fuller than they were.
     let is_packed = if structure == Structure::BTree { all_leaves < some } else { all_leaves <= some };
@@ -237,7 +237,7 @@ fn leaves_get_another_size_and_mix_with_the_old_ones() {
             steps += 1;
             if steps == 40 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        assert!(table.compact(half).expect("stops").stopped);
+        assert!(table.compact_with(&braid::CompactOptions::new(), half).expect("stops").stopped);
         let stats = table.stats().expect("stats");
         assert_ne!(stats.stored_bytes, leaves(&stats) * u64::from(leaf_pages) * 4096, "leaves of both sizes");
         assert_eq!(content(&table), model);
@@ -263,7 +263,7 @@ fn compact_until(disk: &SimDisk, operations: u64, start: &Content) -> (Content, 
         disk.crash_after(operations);
         let mut step = 0_u32;
         let mut outcome = Ok(());
-        table.compact(&mut |_| {
+        table.compact_with(&braid::CompactOptions::new(), &mut |_| {
             step += 1;
             let mut batch = WriteBatch::new();
             for number in 0..40 {
@@ -333,7 +333,7 @@ fn a_full_disk_stops_it_and_changes_nothing_more(structure: Structure) {
         let mut reader = table.iter();
         assert!(reader.next().is_some());
         disk.set_capacity(Some(used + more));
-        let error = table.compact(&mut |_| ControlFlow::Continue(())).expect_err("a full disk");
+        let error = table.compact().expect_err("a full disk");
         assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
         assert_eq!(content(&table), model);
         check_whole(&db);

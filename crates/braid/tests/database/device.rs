@@ -165,7 +165,7 @@ fn nothing_that_was_learned_decides_on_anything_unasked() {
     let db = options().open(path).expect("opens");
     assert_eq!(new_leaf(&db, "after", &usual), before);
     assert_eq!(db.psync().pio_max(), 64);
-    db.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    db.compact().expect("compacts");
     let stats = db.stats().expect("reads");
     assert_eq!(stats.device.source, ProfileSource::OrdinaryDrive);
     assert_eq!(stats.device.profile, DeviceProfile::default());

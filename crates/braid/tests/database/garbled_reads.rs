@@ -61,7 +61,7 @@ fn fill(structure: Structure, disk: &SimDisk) {
     }
     // The older slot of the superblock has to name a state that is gone.
     db.checkpoint().expect("a checkpoint");
-    db.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
+    db.compact().expect("compacts");
     db.checkpoint().expect("a checkpoint");
     for number in 1..=YOUNG {
         let mut batch = braid::WriteBatch::new();
@@ -135,7 +135,7 @@ fn write(disk: &SimDisk, put: &mut Vec<u32>) -> braid::Result<()> {
         put.push(number);
     }
     db.checkpoint()?;
-    db.compact(&mut |_| std::ops::ControlFlow::Continue(()))?;
+    db.compact()?;
     db.close()
 }
 

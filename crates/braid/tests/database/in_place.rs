@@ -120,7 +120,7 @@ fn they_say_what_a_batch_says(structure: Structure) {
                     let low = random.random_range(0..KEYS);
                     table.delete_range(key(low)..key(low.wrapping_add(3))).expect("deleted");
                 }
-                6 => table.compact(&mut |_| std::ops::ControlFlow::Continue(())).map(drop).expect("compacts"),
+                6 => table.compact().map(drop).expect("compacts"),
                 7 if seed % 2 == 0 => {
                     snapshots.clear();
                     drop(table);
@@ -178,7 +178,7 @@ fn what_is_kept_does_not_change(structure: Structure) {
     db.checkpoint().expect("a checkpoint");
     pin(&mut kept, 2);
     check(&kept);
-    table.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
+    table.compact().expect("compacts");
     put(3);
     db.drop_caches();
     db.checkpoint().expect("a checkpoint");

@@ -280,7 +280,7 @@ fn garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable(structure:
         }
     }
     assert!(corrupt > 0 && right > corrupt, "{right} right, {corrupt} noticed");
-    let found = db.verify(&mut |_| {}).expect("verify runs");
+    let found = db.verify().expect("verify runs");
     assert!(found.findings.iter().any(|finding| finding.contains(name)), "{:?}", found.findings);
 }
 
@@ -298,7 +298,7 @@ fn a_damaged_document_is_named_and_the_rest_stays_readable(structure: Structure)
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains(".doc"), "{error}");
     assert_eq!(table.get(3u32.to_be_bytes()).expect("reads"), Some(vec![7; 100]));
-    assert_eq!(db.verify(&mut |_| {}).expect("runs").findings.len(), 1);
+    assert_eq!(db.verify().expect("runs").findings.len(), 1);
 }
 
 #[test]
@@ -337,3 +337,38 @@ on_every_structure!(
     garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable,
     a_damaged_document_is_named_and_the_rest_stays_readable,
 );
+
+#[test]
+fn what_is_left_of_a_closed_database_is_told_by_kind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let db = Database::open(&path).expect("opens");
+    let table = db.table("t", Structure::BTree).expect("a table");
+    let mut batch = braid::WriteBatch::new();
+    batch.put(&table, "key", "value");
+    let (snapshot, transaction) = (db.snapshot(), db.begin().expect("begins"));
+    let (range, copy, ticket) =
+        (table.iter(), db.clone(), db.submit(&batch, braid::Durability::Sync).expect("is placed"));
+    db.close().expect("closes");
+    let told = |parts: &[&str]| {
+        let error = Database::open(&path).expect_err("it is still open");
+        assert_eq!(error.kind(), ErrorKind::Locked);
+        let (text, expected) = (error.to_string(), format!("has left: {};", parts.join(", ")));
+        assert!(text.contains("this one") && text.contains(&expected), "{text} instead of {expected}");
+    };
+    let tables = |count: u8| format!("{count} tables, or ranges, cursors, lookups and loaders of them");
+    told(&[&tables(2), "1 databases", "2 snapshots and transactions", "1 tickets"]);
+    drop((transaction, range, ticket));
+    told(&[&tables(1), "1 databases", "1 snapshots and transactions"]);
+    drop((table, copy));
+    told(&["1 snapshots and transactions"]);
+    drop(snapshot);
+    Database::open(&path).expect("nothing is left but a batch, which keeps nothing open");
+}
+
+#[test]
+fn an_empty_path_is_no_directory() {
+    let error = Database::open("").expect_err("no name");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("empty"), "{error}");
+}

@@ -1,6 +1,6 @@
 //! What a database gives back to the disk when nobody writes, and what a compaction does.
 
-use std::{ops::ControlFlow, path::Path};
+use std::path::Path;
 
 use braid::{Database, Durability, Options, Structure, Table, WriteBatch};
 use psync::sim::SimDisk;
@@ -40,7 +40,7 @@ fn per_user_byte(disk: &SimDisk, pairs: u32) -> f64 {
 }
 
 fn compact(db: &Database) {
-    db.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    db.compact().expect("compacts");
 }
 
 on_every_structure!(
@@ -63,7 +63,7 @@ fn a_table_that_was_emptied_gives_its_room_back(structure: Structure) {
     disk.restart();
     let db = open(&disk);
     assert_eq!(db.table("t", structure).expect("a table").iter().count(), 0);
-    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    assert_eq!(db.verify().expect("verifies").findings, [""; 0]);
 }
 
 fn what_was_loaded_in_random_order_takes_little_more_than_half_as_much_again(structure: Structure) {
@@ -76,7 +76,7 @@ fn what_was_loaded_in_random_order_takes_little_more_than_half_as_much_again(str
     let taken = per_user_byte(&disk, 300_000);
     assert!(taken <= most, "{taken} bytes for each of the user");
     assert_eq!(table.iter().count(), 300_000);
-    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    assert_eq!(db.verify().expect("verifies").findings, [""; 0]);
 }
 
 fn what_is_packed_takes_little_more_than_it_is(structure: Structure) {
@@ -90,7 +90,7 @@ fn what_is_packed_takes_little_more_than_it_is(structure: Structure) {
     (0..200_000)
         .filter(|number| number % 8 > 0)
         .for_each(|number| table.delete(key(number)).map(drop).expect("deletes"));
-    table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    table.compact().expect("compacts");
     let log = bytes(&disk, "/db/wal");
     assert!(log <= 4 * MIB, "{log} bytes of log");
     let kept = if structure == Structure::Append { 5 * MIB } else { MIB };
@@ -98,7 +98,7 @@ fn what_is_packed_takes_little_more_than_it_is(structure: Structure) {
     let data = disk.used_bytes() - log;
     assert!(data <= user * 5 / 4 + kept, "{data} bytes for {user}");
     assert_eq!((table.iter().count(), other.iter().count()), (25_000, 1000));
-    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    assert_eq!(db.verify().expect("verifies").findings, [""; 0]);
 }
 
 fn what_was_given_back_comes_again_with_its_use(structure: Structure) {
@@ -123,5 +123,5 @@ fn what_was_given_back_comes_again_with_its_use(structure: Structure) {
         let found = found.count();
         assert!((there - 1000..=there + 1000).contains(&found), "round {round}: {found} pairs");
     }
-    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, [""; 0]);
+    assert_eq!(db.verify().expect("verifies").findings, [""; 0]);
 }

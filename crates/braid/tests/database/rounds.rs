@@ -88,7 +88,7 @@ fn recovery_brings_back_what_waited_and_nothing_else(structure: Structure) {
     assert_eq!(waiting(&db.stats().expect("stats")), waiting(&before));
     let table = db.open_table("t").expect("the table");
     assert_eq!(table.iter().count(), 20_000);
-    assert!(db.verify(&mut |_| {}).expect("verifies").findings.is_empty());
+    assert!(db.verify().expect("verifies").findings.is_empty());
 }
 
 fn a_cold_section_does_not_pin_the_log(structure: Structure) {

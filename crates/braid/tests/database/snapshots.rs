@@ -1,7 +1,5 @@
 //! What snapshots promise: everything stays as it was, for as long as they are held and no longer.
 
-use std::ops::ControlFlow;
-
 use braid::{Database, Durability, Options, Snapshot, Structure, Table};
 
 fn open(directory: &tempfile::TempDir) -> Database {
@@ -11,7 +9,7 @@ fn open(directory: &tempfile::TempDir) -> Database {
 }
 
 fn compact(table: &Table) {
-    table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    table.compact().expect("compacts");
 }
 
 fn pairs(snapshot: &Snapshot, table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -58,7 +56,7 @@ fn all_tables_stay_as_they_were_over_rounds_and_compactions(structure: Structure
     let stats = db.stats().expect("stats").snapshots;
     assert_eq!((stats.open, stats.oldest_seq), (held.len() as u64, Some(held[0].0.seq().0)));
     assert!(stats.written_since_oldest_bytes > 0 && stats.oldest_seconds >= 0.0);
-    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, Vec::<String>::new());
+    assert_eq!(db.verify().expect("verifies").findings, Vec::<String>::new());
 }
 
 fn what_nobody_sees_any_more_goes_with_the_next_rewrite(structure: Structure) {
@@ -162,7 +160,7 @@ fn tables_that_came_later_are_empty_and_those_that_went_are_there(structure: Str
     let error = after.get(&gone, "k").expect_err("dropped before");
     assert!(error.to_string().contains("gone"), "{error}");
     assert!(used() < held, "{held} pages or files, and now {}", used());
-    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings, Vec::<String>::new());
+    assert_eq!(db.verify().expect("verifies").findings, Vec::<String>::new());
 }
 
 on_every_structure!(

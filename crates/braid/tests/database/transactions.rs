@@ -70,7 +70,7 @@ fn a_transaction_reads_one_moment_over_rounds(structure: Structure) {
         assert_eq!(tx.get(&table, "k").expect("get").as_deref(), Some(&b"1"[..]));
         assert_eq!(keys(tx.iter(&table)), ["k"]);
     }
-    table.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
+    table.compact().expect("compacts");
     assert_eq!(tx.get(&table, "k").expect("get").as_deref(), Some(&b"1"[..]));
     // It only reads: nobody is in its way.
     tx.commit().expect("commits");
@@ -145,7 +145,7 @@ fn a_plain_write_is_in_the_way_too_even_when_it_was_applied_or_deleted_the_key(s
             if deleted { table.delete("k") } else { table.put("k", "2") }.expect("written");
             if applied {
                 db.drain().expect("drains");
-                table.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
+                table.compact().expect("compacts");
             }
             assert!(is_conflict(tx.commit()), "applied {applied}, deleted {deleted}");
         }
@@ -183,7 +183,7 @@ fn a_key_that_came_and_went_is_in_the_way(structure: Structure) {
         table.delete("k").expect("delete");
         if applied {
             db.drain().expect("drains");
-            table.compact(&mut |_| std::ops::ControlFlow::Continue(())).expect("compacts");
+            table.compact().expect("compacts");
         }
         assert!(is_conflict(tx.commit()), "applied {applied}");
     }

@@ -23,7 +23,7 @@ fn open(disk: &SimDisk) -> Database {
 
 fn findings(db: &Database) -> Vec<String> {
     db.drop_caches();
-    db.verify(&mut |_| {}).expect("verifies").findings
+    db.verify().expect("verifies").findings
 }
 
 /// A tree of two levels, documents, and a log of several segments with something that is not applied.
@@ -58,7 +58,7 @@ fn a_flipped_bit_is_found_wherever_it_counts() {
     let db = open(&disk);
     fill(&db, Structure::BTree);
     assert_eq!(findings(&db), [""; 0]);
-    let verification = db.verify(&mut |_| {}).expect("verifies");
+    let verification = db.verify().expect("verifies");
     assert_eq!((verification.keys, verification.documents, verification.log_records), (300, 6, 321));
 
     let superblock = PathBuf::from("/db/superblock");
@@ -104,14 +104,14 @@ fn what_is_only_read_is_checked_as_it_is_on_storage(structure: Structure) {
     drop(db);
     let before: Vec<_> = disk.files().into_iter().map(|path| disk.read_file(path)).collect();
     let db = options().read_only(true).open_on(disk.psync(), Path::new("/db")).expect("opens");
-    let verification = db.verify(&mut |_| {}).expect("verifies");
+    let verification = db.verify().expect("verifies");
     assert_eq!(verification.findings, [""; 0]);
     assert_eq!((verification.keys, verification.log_records), (300, 321), "the log is read from where it is kept");
     let after: Vec<_> = disk.files().into_iter().map(|path| disk.read_file(path)).collect();
     assert!(before == after, "nothing is written");
     // A torn slot is told, and why it may be.
     assert!(disk.flip_bit("/db/superblock", 100));
-    let found = db.verify(&mut |_| {}).expect("verifies").findings;
+    let found = db.verify().expect("verifies").findings;
     assert!(found.len() == 1 && found[0].contains("slot 0") && found[0].contains("a crash"), "{found:?}");
 }
 
@@ -122,7 +122,7 @@ fn a_flipped_bit_of_any_live_node_is_found() {
     let db = open(&disk);
     fill(&db, Structure::Append);
     db.checkpoint().expect("a checkpoint");
-    let verification = db.verify(&mut |_| {}).expect("verifies");
+    let verification = db.verify().expect("verifies");
     assert_eq!((verification.findings, verification.keys), (Vec::new(), 300));
     // Values that are too long for nodes became documents, the longest when they were committed.
     assert_eq!(verification.documents, 280);

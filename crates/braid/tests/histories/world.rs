@@ -5,7 +5,6 @@
 use std::{
     fs::{self, File},
     io::BufWriter,
-    ops::ControlFlow,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -62,7 +61,7 @@ fn end(store: BraidStore, disk: &SimDisk, random: &mut StdRng) -> Result<(), Str
 fn beside(store: &BraidStore, random: &mut StdRng) -> braid::Result<()> {
     match random.random_range(0..40) {
         0 => store.db.checkpoint(),
-        1 => store.db.compact(&mut |_| ControlFlow::Continue(())).map(drop),
+        1 => store.db.compact().map(drop),
         2 => {
             // Behind all that histories read.
             let low = [1 + random.random_range(0..3), random.random()];

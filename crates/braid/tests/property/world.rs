@@ -190,7 +190,7 @@ impl World {
                     left = left.saturating_sub(1);
                     if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 };
-                self.open()?.1.compact(report).map(drop).map_err(text)
+                self.open()?.1.compact_with(&braid::CompactOptions::new(), report).map(drop).map_err(text)
             }
             Step::Snapshot => {
                 let snapshot = self.open()?.0.snapshot();
@@ -437,7 +437,7 @@ impl World {
     }
 
     fn compact(&self) -> Outcome<()> {
-        self.open()?.1.compact(&mut |_| ControlFlow::Continue(())).map(drop).map_err(text)
+        self.open()?.1.compact().map(drop).map_err(text)
     }
 
     /// Holds everything that is kept against what it must hold.

@@ -44,7 +44,7 @@ impl Verify {
         let database = self.database.open(Mode::Read)?;
         let begun = Instant::now();
         let progress = Progress::count("verifying", None);
-        let verification = database.verify(&mut |now| {
+        let verification = database.verify_with(&mut |now| {
             progress.set(now.keys);
             progress.message(format!("keys, table {}", now.table));
         })?;

@@ -70,7 +70,7 @@ fn rounds(durability: &str) {
         let (survivors, findings) = ::bench::crash::check(&database, &last).expect("reads");
         assert_eq!(findings, Vec::<String>::new(), "round {round}, killed after {time:?}");
         if round % 5 == 0 {
-            let verification = database.verify(&mut |_| ()).expect("reads");
+            let verification = database.verify().expect("reads");
             assert_eq!(verification.findings, Vec::<String>::new(), "round {round}");
         }
         last = survivors.iter().map(|survivor| survivor.last).collect();

@@ -183,8 +183,8 @@ fn a_source_that_is_not_there_leaves_no_database_behind() {
     assert!(!place.path("database").exists());
 }
 
-/// Interrupts a load of ten thousand lines while it waits for more. Returns the number that it told of, and the number of
-/// keys that are there.
+/// Interrupts a load of ten thousand lines while it waits for more. Returns the number that it told of, and the number
+/// of keys that are there.
 fn interrupted(options: &[&str], says: &str) -> (String, usize) {
     let place = Place::new();
     let db = place.database();

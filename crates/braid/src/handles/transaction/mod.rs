@@ -478,7 +478,7 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn submit(self) -> Result<Ticket> {
-        Ticket::new(Arc::clone(self.pin.handle()), self.place(&mut None)?)
+        Ticket::new(self.pin.handle(), self.place(&mut None)?)
     }
 
     /// Checks the transaction for conflicts, and gives it its place. Sets `changed` to the key of a conflict.

@@ -120,7 +120,7 @@ impl World {
                 self.durable = self.newest();
                 Ok(())
             }
-            91..93 => self.db().compact(&mut |_| std::ops::ControlFlow::Continue(())).map(drop).map_err(text),
+            91..93 => self.db().compact().map(drop).map_err(text),
             93..95 => {
                 self.feed = None;
                 let closed = self.db.take().expect("it is open").close();

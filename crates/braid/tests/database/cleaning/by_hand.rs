@@ -136,7 +136,7 @@ fn a_damaged_document_stays_where_it_is_and_the_others_move(structure: Structure
     assert!(document_files(&disk).contains(&file), "what is left of it stays");
     let damaged: Vec<u32> = (0..50).filter(|number| table.get(key(*number)).is_err()).collect();
     assert_eq!(damaged.len(), 1);
-    assert_eq!(db.verify(&mut |_| {}).expect("verifies").findings.len(), 1);
+    assert_eq!(db.verify().expect("verifies").findings.len(), 1);
     table.put(key(damaged[0]), b"mended").expect("put");
     db.checkpoint().expect("a checkpoint");
     assert!(!document_files(&disk).contains(&file));
@@ -173,7 +173,7 @@ fn it_stops_where_it_is_told_to(structure: Structure) {
     for _ in 0..30 {
         change(&db, &table, &mut model, &mut random, 200, 20).expect("writes");
     }
-    let stopped = table.compact(&mut |_| ControlFlow::Break(())).expect("stops");
+    let stopped = table.compact_with(&CompactOptions::new(), &mut |_| ControlFlow::Break(())).expect("stops");
     assert!(stopped.stopped && stopped.documents > 0 && stopped.leaves == 0);
     let (db, table) = check(&disk, db, table, &model);
     compact(&table, &CompactOptions::new());
@@ -247,7 +247,7 @@ fn a_table_that_is_dropped_meanwhile_ends_it(structure: Structure) {
         table.put(key(number), [1; 3000]).expect("put");
     }
     let mut dropped = false;
-    let outcome = table.compact(&mut |_| {
+    let outcome = table.compact_with(&CompactOptions::new(), &mut |_| {
         if !dropped {
             db.drop_table("t").expect("drops");
             dropped = true;

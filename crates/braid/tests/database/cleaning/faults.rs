@@ -31,7 +31,7 @@ fn prepared(structure: Structure, seed: u64) -> (SimDisk, Content) {
 /// Compacts, with a commit after each stretch. The model is what is there for sure, and what may be.
 fn compact(db: &Database, table: &Table, known: &mut Content, tried: &mut Content) -> braid::Result<()> {
     let (mut random, mut outcome) = (StdRng::seed_from_u64(6), Ok(()));
-    table.compact(&mut |_| {
+    table.compact_with(&braid::CompactOptions::new(), &mut |_| {
         outcome = change(db, table, tried, &mut random, 40, 5);
         if let Err(error) = &outcome {
             if error.kind() == ErrorKind::DiskFull {
@@ -64,7 +64,7 @@ fn a_power_cut_at_any_operation_leaves_old_or_new(structure: Structure) {
         let found = content(&table);
         assert!(found == known || found == tried, "{operations}: the content is another");
         check_whole(&db);
-        table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+        table.compact().expect("compacts");
         let stats = table.stats().expect("stats");
         assert_eq!(stats.document_bytes, stats.document_live_bytes, "{operations}: something is left behind");
         assert!(content(&table) == found, "{operations}: another compaction changed the content");
@@ -82,7 +82,7 @@ fn goes_on(db: &Database, table: &Table, n: u64, fault: Fault) {
     match table.put(key(1000), b"more") {
         Ok(_) => {
             table.delete(key(1000)).expect("deletes");
-            table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts at last");
+            table.compact().expect("compacts at last");
             let stats = table.stats().expect("stats");
             assert_eq!(stats.document_bytes, stats.document_live_bytes, "{n}: something is left behind");
             check_whole(db);

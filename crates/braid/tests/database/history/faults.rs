@@ -1,7 +1,7 @@
 //! A rollback interrupted at every operation of the disk: by a power cut, an error, a full disk; and one to a state
 //! that is not whole.
 
-use std::{collections::BTreeSet, ffi::OsStr, ops::ControlFlow, path::PathBuf};
+use std::{collections::BTreeSet, ffi::OsStr, path::PathBuf};
 
 use braid::{ErrorKind, Seq};
 use psync::{OpenOptions, sim::Fault};
@@ -86,7 +86,7 @@ fn apart() -> (World, Seq, Vec<PathBuf>) {
     world.note();
     for _ in 0..4 {
         world.change(20);
-        world.table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+        world.table.compact().expect("compacts");
     }
     (world, to, files)
 }

@@ -1,6 +1,5 @@
 //! States that are retained: which there are, and that they can be read.
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid::{Durability, Error, ErrorKind, Seq, Structure, TableOptions};
@@ -115,7 +114,7 @@ fn states_stay_as_they_are_whatever_is_compacted_and_cleaned() {
             if round % 3 == 0 {
                 world.retain();
             }
-            world.table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+            world.table.compact().expect("compacts");
             world.check();
         }
         world.reopen(true).check();
@@ -140,7 +139,7 @@ fn an_opened_state_is_there_when_it_is_not_retained_any_more_and_when_the_table_
     for _ in 0..3 {
         world.change(60);
         world.retain();
-        world.table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+        world.table.compact().expect("compacts");
     }
     let error = world.table.at(seq).expect_err("given up");
     assert!(matches!(&error, Error::NoSuchState { retained, .. } if retained.len() == 1), "{error}");

@@ -1,7 +1,5 @@
 //! Rollbacks: the table is exactly as it was, and whoever is older sees what he saw.
 
-use std::ops::ControlFlow;
-
 use braid::{ErrorKind, Isolation, TransactionOptions};
 
 use super::world::World;
@@ -23,7 +21,7 @@ fn a_table_is_exactly_as_it_was_and_goes_on_from_there() {
                 match (seed + round as u64) % 4 {
                     0 => world = world.reopen(true),
                     1 => world = world.reopen(false),
-                    2 => drop(world.table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts")),
+                    2 => drop(world.table.compact().expect("compacts")),
                     _ => {}
                 }
                 world.check();
@@ -103,7 +101,7 @@ fn snapshots_see_what_they_saw() {
     check(&world, "at once");
     world.change(60);
     world.retain();
-    world.table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    world.table.compact().expect("compacts");
     world.db.checkpoint().expect("a checkpoint");
     check(&world, "later");
     check_whole(&world.db);
@@ -143,7 +141,7 @@ fn nobody_writes_to_a_table_that_is_loaded_nor_rolls_it_back() {
     world.table.put("key", "value").expect("puts");
     world.table.delete("key").expect("deletes");
     let empty = world.retain();
-    world.table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    world.table.compact().expect("compacts");
     let mut loader = world.table.loader().expect("it is empty");
     assert_eq!(world.table.roll_back(empty).expect_err("loading").kind(), ErrorKind::Locked);
     loader.push("a", "loaded").expect("takes it");
@@ -171,6 +169,6 @@ fn what_expires_goes_on_expiring() {
     world.pass(60_000);
     assert!(world.now().len() < there, "nothing expires");
     world.check();
-    world.table.compact(&mut |_| ControlFlow::Continue(())).expect("compacts");
+    world.table.compact().expect("compacts");
     world.check();
 }

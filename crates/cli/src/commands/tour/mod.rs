@@ -256,7 +256,7 @@ fn verify(database: &Database, story: &mut Story) -> Result<u64> {
     story.step("Verify: every page, record, checksum and document")?;
     let begun = Instant::now();
     let progress = Progress::count("verifying", None);
-    let verification = database.verify(&mut |now| progress.set(now.keys))?;
+    let verification = database.verify_with(&mut |now| progress.set(now.keys))?;
     drop(progress);
     if let Some(finding) = verification.findings.first() {
         let what = format!("verify found {} problems, the first: {finding}", verification.findings.len());
