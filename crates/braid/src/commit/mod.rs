@@ -39,7 +39,7 @@ use crate::{
         Engine,
         pressure::Refusal,
         publish::Change,
-        recent::{NotLocked, Owner, Place, Places, Stripes},
+        recent::{Deadline, LockKey, NotLocked, Owner, Place, Places, Stripes, Turn},
         sweeps::FRAGMENTS_MAX,
     },
     error::{Error, Result, shown},
@@ -69,7 +69,7 @@ impl Engine {
     pub(crate) fn submit_items(
         &self, items: &[Item<'_>], durability: Durability, timeout: Duration, mut check: Option<&mut Check<'_>>,
     ) -> Result<Submitted> {
-        let (mut deadline, mut turn) = (None, None);
+        let (mut deadline, mut turns) = (None, Vec::new());
         let mut owner = check.as_ref().map_or(Owner::NONE, |check| check.owner());
         loop {
             if let Some(check) = &mut check {
@@ -79,21 +79,56 @@ impl Engine {
             let writing = self.writing.read();
             match self.try_commit(items, durability, check.as_deref_mut(), owner)? {
                 Tried::Placed(submitted) => return Ok(submitted),
-                Tried::Locked(Locked { item, key }) => {
+                Tried::Locked(locked) => {
                     // The holder of the key may have to commit before the key is released.
                     drop(writing);
-                    // One turn at a time, so that no other waits for this commit while it waits.
-                    drop(turn.take());
+                    turns.clear();
                     if owner == Owner::NONE {
                         owner = self.recent.new_owner();
                     }
-                    let table = items[item].table;
                     let deadline = *deadline.get_or_insert_with(|| Instant::now().checked_add(timeout));
-                    let waited = self.recent.wait_for_turn((table.id, key.clone()), owner, deadline);
-                    turn = Some(waited.map_err(|refused| not_locked(refused, &table.name, &key, timeout))?);
+                    turns = self.wait_for_turns(items, locked, owner, deadline, timeout, check.is_none())?;
                 }
             }
         }
+    }
+
+    /// Waits until it is a commit's turn at all of its keys, in their order. A locked key is free on the way, and not
+    /// for long where many want it, so that a commit of several such keys would not get through otherwise.
+    ///
+    /// A `plain` commit gives way where it is in a circle of waits, and then waits for the key in question alone.
+    fn wait_for_turns(
+        &self, items: &[Item<'_>], locked: Locked, owner: Owner, deadline: Deadline, timeout: Duration, plain: bool,
+    ) -> Result<Vec<Turn<'_>>> {
+        let tables =
+            |id| items.iter().map(|item| item.table).find(|table| table.id == id).map_or("", |table| &table.name);
+        let met = (items[locked.item].table.id, locked.key);
+        let points = items.iter().filter(|item| item.is_point());
+        let mut keys: Vec<LockKey> = points.map(|item| (item.table.id, item.key.to_vec())).collect();
+        keys.push(met);
+        keys.sort_unstable();
+        keys.dedup();
+        let mut turns = Vec::with_capacity(keys.len());
+        for key in keys {
+            let refused = match self.recent.wait_for_turn(key.clone(), owner, deadline) {
+                Ok(turn) => {
+                    turns.extend(turn);
+                    continue;
+                }
+                Err(refused) => refused,
+            };
+            let refused = if refused == NotLocked::Deadlock && plain {
+                turns.clear();
+                match self.recent.wait_for_turn(key.clone(), owner, deadline) {
+                    Ok(turn) => return Ok(turn.into_iter().collect()),
+                    Err(refused) => refused,
+                }
+            } else {
+                refused
+            };
+            return Err(not_locked(refused, tables(key.0), &key.1, timeout));
+        }
+        Ok(turns)
     }
 
     fn try_commit(

@@ -29,6 +29,8 @@ const LAZY_BYTES_MAX: u64 = 256 << 10;
 /// Log bytes of commits that nobody flushes yet, from which on a submitting thread flushes them itself. Commits of 100
 /// bytes take about three times as much memory until they are visible.
 const IN_FLIGHT_BYTES_MAX: u64 = 2 << 20;
+/// The longest delay that is left to a ticket.
+const TURN_LEFT_MAX: Duration = Duration::from_millis(100);
 
 /// A commit that has its place in the order of commits.
 pub(crate) struct Submitted {
@@ -55,6 +57,13 @@ impl Submitted {
         self.seq
     }
 
+    /// Waits until the commit may count as done.
+    pub(crate) fn wait_for_turn(&self) {
+        if let Some(turn) = self.turn {
+            std::thread::sleep(turn.saturating_duration_since(Instant::now()));
+        }
+    }
+
     /// Position behind the record.
     pub(crate) fn end(&self) -> Option<wal::Lsn> {
         self.position.as_ref().map(|position| position.end)
@@ -64,18 +73,22 @@ impl Submitted {
 impl Engine {
     /// Makes a submitted commit as safe as asked, and waits until it counts as done.
     pub(crate) fn settle(&self, submitted: &Submitted) -> Result<Seq> {
-        if let Some(position) = &submitted.position {
-            self.make_safe(position, submitted.durability)?;
-            if let Some(turn) = submitted.turn {
-                std::thread::sleep(turn.saturating_duration_since(Instant::now()));
-            }
-        }
+        self.settle_at_once(submitted)?;
+        submitted.wait_for_turn();
         Ok(submitted.seq)
+    }
+
+    /// Makes a submitted commit as safe as asked, and waits until it is visible.
+    pub(crate) fn settle_at_once(&self, submitted: &Submitted) -> Result<()> {
+        submitted.position.as_ref().map_or(Ok(()), |position| self.make_safe(position, submitted.durability))
     }
 
     /// Has a submitted commit made as safe as asked by the thread that flushes. What takes no flush is done here.
     pub(crate) fn settle_later(&self, submitted: &Submitted) -> Result<()> {
         let Some(position) = &submitted.position else { return Ok(()) };
+        // Whoever waits for no ticket would otherwise leave all delays to the other writers.
+        let turn = submitted.turn.map_or(Duration::ZERO, |turn| turn.saturating_duration_since(Instant::now()));
+        std::thread::sleep(turn.saturating_sub(TURN_LEFT_MAX));
         self.threads.note_log(position.end);
         let left = match submitted.durability {
             Durability::Sync => Ok(()),
@@ -98,8 +111,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a submitted commit counts as done. If not, `waker` is woken when that may have changed.
+    /// Whether a submitted commit counts as done. If not, `waker` is woken when that may have changed. That may happen
+    /// with locks of the database held.
     pub(crate) fn poll(&self, submitted: &Submitted, waker: &Waker) -> Poll<Result<Seq>> {
+        if submitted.position.is_none() {
+            return Poll::Ready(Ok(submitted.seq));
+        }
         if self.publisher.poll(submitted.seq, waker).map_err(|()| self.outcome_unknown())?.is_pending() {
             return Poll::Pending;
         }
@@ -111,6 +128,10 @@ impl Engine {
 
     /// Forgets the wakers that were left for a submitted commit.
     pub(crate) fn forget_wakers(&self, submitted: &Submitted) {
+        if submitted.position.is_none() {
+            // The seq is another commit's, and so is a waker there.
+            return;
+        }
         self.publisher.forget_waker(submitted.seq);
         submitted.turn.into_iter().for_each(|turn| self.keeper.forget_waker(turn, submitted.seq));
     }

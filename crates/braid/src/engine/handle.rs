@@ -6,7 +6,7 @@
 use std::{
     fmt::Write as _,
     ops::Deref,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -16,7 +16,7 @@ use std::{
 use parking_lot::Mutex;
 
 use crate::{
-    engine::{Engine, learned},
+    engine::{Engine, learned, threads},
     error::Result,
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct Handle {
 }
 
 /// The handles of all open databases of the process.
-static OPEN: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<(PathBuf, Weak<Handle>)>> = Mutex::new(Vec::new());
 
 /// A kind of handle that a user has.
 #[derive(Clone, Copy)]
@@ -82,8 +82,8 @@ impl Deref for Hold {
 
 /// What is left of the database at `path` in this process, in words. None where the process does not have it open.
 pub(crate) fn left_of(path: &Path) -> Option<String> {
-    let open: Vec<Arc<Handle>> = OPEN.lock().iter().filter_map(Weak::upgrade).collect();
-    let handle = open.iter().find(|handle| handle.engine.path == path)?;
+    let handle = OPEN.lock().iter().find(|(of, handle)| of == path && handle.strong_count() > 0)?.1.upgrade();
+    let handle = &handle?;
     let held = KINDS.map(|(kind, name)| (handle.held[kind as usize].load(Ordering::Relaxed), name));
     // Without the one of this function.
     let others = (Arc::strong_count(handle) - 1).saturating_sub(held.iter().map(|(count, _)| count).sum());
@@ -100,8 +100,8 @@ impl Handle {
     pub(crate) fn new(engine: Arc<Engine>) -> Arc<Self> {
         let handle = Arc::new(Self { engine, held: Default::default() });
         let mut open = OPEN.lock();
-        open.retain(|handle| handle.strong_count() > 0);
-        open.push(Arc::downgrade(&handle));
+        open.retain(|(_, handle)| handle.strong_count() > 0);
+        open.push((handle.engine.path.clone(), Arc::downgrade(&handle)));
         handle
     }
 
@@ -111,35 +111,50 @@ impl Handle {
     /// 2. Ends the threads.
     /// 3. Makes the log durable.
     pub(crate) fn close(&self) -> Result<()> {
-        if self.engine.options.read_only || !self.engine.close_doors() {
-            return Ok(());
-        }
-        let ticket = (!self.engine.is_quick_to_replay()).then(|| self.engine.signal.post_rest(false));
-        self.engine.signal.stop();
-        self.engine.work_inline();
-        self.engine.keeper.stop();
-        self.engine.lookups.end();
-        for thread in self.engine.threads.close() {
-            if thread.join().is_err() {
-                self.engine.fail("a background thread panicked");
-            }
-        }
-        learned::keep(&self.engine);
-        // Waiters for changes need not wait any longer.
-        self.engine.publisher.fail();
-        let ended = || self.engine.health.check();
-        match ticket {
-            Some(ticket) => self.engine.signal.answer(ticket).or_else(|error| error.map_or_else(ended, Err))?,
-            None => ended()?,
-        }
-        self.engine.mark_clean()
+        close(&self.engine)
     }
+}
+
+fn close(engine: &Engine) -> Result<()> {
+    if engine.options.read_only || !engine.close_doors() {
+        return Ok(());
+    }
+    let ticket = (!engine.is_quick_to_replay()).then(|| engine.signal.post_rest(false));
+    engine.signal.stop();
+    engine.work_inline();
+    engine.keeper.stop();
+    engine.lookups.end();
+    for thread in engine.threads.close() {
+        if thread.join().is_err() {
+            engine.fail("a background thread panicked");
+        }
+    }
+    learned::keep(engine);
+    // Waiters for changes need not wait any longer.
+    engine.publisher.fail();
+    let ended = || engine.health.check();
+    match ticket {
+        Some(ticket) => engine.signal.answer(ticket).or_else(|error| error.map_or_else(ended, Err))?,
+        None => ended()?,
+    }
+    engine.mark_clean()
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Err(error) = self.close() {
-            tracing::warn!(%error, "the database was not closed cleanly; the next open recovers it");
+        let engine = Arc::clone(&self.engine);
+        let close = move || {
+            if let Err(error) = close(&engine) {
+                tracing::warn!(%error, "the database was not closed cleanly; the next open recovers it");
+            }
+        };
+        if !threads::is_own() {
+            return close();
+        }
+        // A task that a thread of the database woke may have had the last handle. That thread cannot wait for itself.
+        let closing = std::thread::Builder::new().name("braid-close".into()).spawn(close);
+        if let Err(error) = closing {
+            self.engine.fail(format!("no thread could be started to close the database: {error}"));
         }
     }
 }

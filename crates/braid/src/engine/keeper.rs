@@ -16,11 +16,14 @@ use index::Seq;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use wal::Lsn;
 
-use crate::words::clock::Clock;
+use crate::words::{clock::Clock, wake::wake_all};
 
 #[derive(Default)]
 pub(super) struct State {
+    /// By the clock of the database.
     due: Option<(Instant, Lsn)>,
+    /// The same by the system's clock, for the thread that sleeps. A clock that is set does not wake it.
+    due_really: Option<Instant>,
     /// Who is woken when, by the system's clock. The seq is that of the ticket.
     wakers: BTreeMap<(Instant, Seq), Waker>,
     stop: bool,
@@ -37,9 +40,16 @@ pub(crate) struct Keeper {
 }
 
 impl State {
-    /// The position through which the log has to be flushed now; returned once.
+    /// The position through which the log has to be flushed now, by the clock of the database; returned once.
+    #[cfg(test)]
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Lsn> {
         self.due.take_if(|(due, _)| *due <= now).map(|(_, end)| end)
+    }
+
+    /// The position through which the log has to be flushed now; returned once.
+    fn take_really_due(&mut self) -> Option<Lsn> {
+        self.due_really.take_if(|due| *due <= Instant::now())?;
+        self.due.take().map(|(_, end)| end)
     }
 
     /// The wakers whose time has come.
@@ -54,7 +64,7 @@ impl State {
     /// The earliest time at which there is something to do.
     fn earliest(&self) -> Option<Instant> {
         let waker = self.wakers.first_key_value().map(|((at, _), _)| *at);
-        self.due.map(|(due, _)| due).into_iter().chain(waker).min()
+        self.due_really.into_iter().chain(waker).min()
     }
 }
 
@@ -68,8 +78,10 @@ impl Keeper {
     pub(crate) fn flush_within(&self, end: Lsn, interval: Duration) {
         // An interval beyond the end of time is never due.
         let Some(deadline) = self.clock.instant().checked_add(interval) else { return };
+        let Some(really) = Instant::now().checked_add(interval) else { return };
         let mut state = self.state.lock();
-        let earliest = state.due.is_none_or(|(due, _)| deadline < due);
+        let earliest = state.due_really.is_none_or(|due| really < due);
+        state.due_really = Some(state.due_really.map_or(really, |due| due.min(really)));
         state.due = Some(state.due.map_or((deadline, end), |(due, lsn)| (due.min(deadline), lsn.max(end))));
         if earliest {
             self.wake.notify_one();
@@ -84,16 +96,19 @@ impl Keeper {
             return false;
         }
         let earliest = state.earliest().is_none_or(|earliest| at < earliest);
-        state.wakers.insert((at, ticket), waker.clone());
+        let replaced = state.wakers.insert((at, ticket), waker.clone());
         if earliest {
             self.wake.notify_one();
         }
+        drop(state);
+        drop(replaced);
         true
     }
 
     /// Forgets the waker of a time and ticket.
     pub(crate) fn forget_waker(&self, at: Instant, ticket: Seq) {
-        self.state.lock().wakers.remove(&(at, ticket));
+        let forgotten = self.state.lock().wakers.remove(&(at, ticket));
+        drop(forgotten);
     }
 
     /// Ends the keeper's threads, and wakes every waker.
@@ -105,7 +120,7 @@ impl Keeper {
         };
         self.wake.notify_one();
         self.stopped.notify_one();
-        wakers.into_values().for_each(Waker::wake);
+        wake_all(wakers.into_values());
     }
 
     /// Waits until a flush is due, and returns the position to flush through. None when the keeper is stopped.
@@ -114,10 +129,10 @@ impl Keeper {
         while !state.stop {
             let wakers = state.take_wakers();
             if !wakers.is_empty() {
-                MutexGuard::unlocked(&mut state, || wakers.into_iter().for_each(Waker::wake));
+                MutexGuard::unlocked(&mut state, || wake_all(wakers));
                 continue;
             }
-            if let Some(end) = state.take_due(self.clock.instant()) {
+            if let Some(end) = state.take_really_due() {
                 return Some(end);
             }
             match state.earliest() {

@@ -6,7 +6,7 @@
 //!    become a few batches for the device.
 //! 3. Each request is answered, and its caller woken.
 //!
-//! Invariant: every request that was taken in is answered, though its reader panics or the database closes.
+//! Invariant: every request that was taken in is answered, though its read panics or the database closes.
 
 use std::{
     collections::VecDeque,
@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::{
     error::{Error, Result},
     tables::catalog::TableCore,
+    words::wake::wake_all,
 };
 
 /// Threads that read. With two, one has requests at the device while the other answers.
@@ -48,7 +49,9 @@ impl Answer {
         match state.values.take() {
             Some(values) => Poll::Ready(values),
             None => {
-                state.waker = Some(waker.clone());
+                let replaced = state.waker.replace(waker.clone());
+                drop(state);
+                drop(replaced);
                 Poll::Pending
             }
         }
@@ -60,7 +63,7 @@ impl Answer {
             state.values = Some(values);
             state.waker.take()
         };
-        waker.into_iter().for_each(Waker::wake);
+        wake_all(waker);
     }
 }
 
@@ -88,7 +91,8 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        self.answer.take().into_iter().for_each(|answer| answer.set(Err(Error::Closed)));
+        let panicked = || Error::Failed { cause: "a lookup panicked".into() };
+        self.answer.take().into_iter().for_each(|answer| answer.set(Err(panicked())));
     }
 }
 

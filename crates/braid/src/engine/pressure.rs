@@ -25,7 +25,7 @@ use wal::Lsn;
 
 /// A shorter delay adds up with later ones, because a shorter sleep costs more than it brings.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
-/// The longest delay of a commit for its own bytes.
+/// The longest delay of a commit, for its own bytes and for those of all before.
 const LONGEST_DELAY: Duration = Duration::from_secs(1);
 const WORST_FACTOR: f64 = 2.0;
 const RATE_MEMORY: f64 = 0.3;
@@ -330,7 +330,7 @@ impl Pressure {
         let now = Instant::now();
         let delay = bytes as f64 / rate * WORST_FACTOR * excess;
         let delay = Duration::try_from_secs_f64(delay).unwrap_or(LONGEST_DELAY);
-        state.turn = state.turn.max(now) + delay.min(LONGEST_DELAY);
+        state.turn = (state.turn.max(now) + delay.min(LONGEST_DELAY)).min(now + LONGEST_DELAY);
         (state.turn - now >= SHORTEST_SLEEP).then_some(state.turn)
     }
 }

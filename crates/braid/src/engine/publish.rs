@@ -31,7 +31,7 @@ use seeded::Bug;
 use sync::{AtomicU64, Condvar, Mutex, Ordering};
 use wal::Lsn;
 
-use crate::tables::catalog::TableCore;
+use crate::{tables::catalog::TableCore, words::wake::wake_all};
 
 /// The condition on a record's log position that must hold before its change is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,8 +173,8 @@ impl Publisher {
     /// Carries out every change that is due.
     pub(crate) fn publish(&self, log: impl Fn() -> LogState, carry_out: impl FnMut(Seq, Pending)) {
         let (wakers, panic) = self.carry_out_due(log, carry_out);
-        // With no lock held, because a waker may run anything.
-        wakers.into_iter().for_each(Waker::wake);
+        // With no lock of the publisher's held. The caller may hold others.
+        wake_all(wakers);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -222,13 +222,17 @@ impl Publisher {
         if announced.failed {
             return Poll::Ready(Err(()));
         }
-        announced.wakers.insert(seq, waker.clone());
+        let replaced = announced.wakers.insert(seq, waker.clone());
+        // The last reference to a task may go with its waker, and with the task anything.
+        drop(announced);
+        drop(replaced);
         Poll::Pending
     }
 
     /// Forgets the waker of `seq`.
     pub(crate) fn forget_waker(&self, seq: Seq) {
-        self.announced.lock().wakers.remove(&seq);
+        let forgotten = self.announced.lock().wakers.remove(&seq);
+        drop(forgotten);
     }
 
     /// Waits until `seq` is visible.
@@ -278,7 +282,7 @@ impl Publisher {
         let carrier = self.carrier.lock();
         let wakers = self.end();
         drop(carrier);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 
     /// Ends publishing, and returns all wakers.

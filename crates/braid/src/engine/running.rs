@@ -3,7 +3,10 @@
 use std::{sync::Arc, thread::JoinHandle};
 
 use crate::{
-    engine::{Engine, log_ahead, threads::Thread},
+    engine::{
+        Engine, log_ahead,
+        threads::{self, Thread},
+    },
     error::{Error, Result},
 };
 
@@ -35,6 +38,7 @@ fn spawn(thread: Thread, engine: Arc<Engine>) -> Result<JoinHandle<()>> {
         return Err(refused(std::io::Error::from_raw_os_error(11)));
     }
     let guarded = move || {
+        threads::note_own();
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.run(thread)));
         if let Err(panic) = outcome {
             engine.fail("a background thread panicked");

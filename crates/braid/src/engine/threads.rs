@@ -10,7 +10,7 @@
 //!
 //! Invariant: no thread starts once the database closes.
 
-use std::{sync::OnceLock, thread::JoinHandle};
+use std::{cell::Cell, sync::OnceLock, thread::JoinHandle};
 
 use parking_lot::Mutex;
 use wal::Lsn;
@@ -38,6 +38,20 @@ impl Thread {
             Self::Lookups => "braid-lookups",
         }
     }
+}
+
+thread_local! {
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the present thread is one of a database.
+pub(super) fn is_own() -> bool {
+    IS_OWN.get()
+}
+
+/// Notes that the present thread is one of a database.
+pub(super) fn note_own() {
+    IS_OWN.set(true);
 }
 
 /// Starts a thread. None once the database is gone.

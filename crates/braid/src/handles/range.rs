@@ -229,7 +229,7 @@ impl Range {
 
     /// As [`Range::rev`].
     pub(crate) fn turn(&mut self) {
-        if self.has_begun {
+        if self.has_begun || self.other.is_some() {
             self.stop(Error::RangeBegun);
         } else {
             self.direction = self.direction.reversed();
@@ -275,16 +275,18 @@ impl Range {
     }
 
     /// Ends with this error.
-    fn stop(&mut self, error: Error) {
+    pub(crate) fn stop(&mut self, error: Error) {
         (self.walk, self.ahead, self.share, self.shown) = (None, None, None, Shown::Nothing);
+        (self.other, self.limit, self.is_held) = (None, Limit::None, false);
         self.gathered.clear();
         self.failed = Some(error);
     }
 
     /// Leaves values out, so that large ones are not read. Each value shown is empty.
     #[must_use]
-    pub const fn keys_only(mut self) -> Self {
+    pub fn keys_only(mut self) -> Self {
         self.keys_only = true;
+        self.other.iter_mut().for_each(|other| other.keys_only = true);
         self
     }
 

@@ -21,7 +21,8 @@ use crate::{
 /// A commit that has its place in the order of commits, and is not yet known to be as safe as asked.
 ///
 /// The commit happens whether the ticket is kept or dropped. As a [`Future`], the ticket needs no runtime of its own:
-/// the thread that flushed the log wakes the task. A ticket keeps its database open.
+/// the thread that flushed the log wakes the task. A waker must only have its task run elsewhere, as those of runtimes
+/// do, because it is called with locks of the database held. A ticket keeps its database open.
 #[must_use = "the ticket tells when the commit is done, and whether it failed"]
 pub struct Ticket {
     handle: Hold,
@@ -39,8 +40,8 @@ impl Database {
     ///
     /// Whoever submits more than the database can apply is slowed down in two ways. Tickets are done later as the write
     /// buffer fills up. Beyond that, where the write buffer is full, or two mebibytes of log wait for their flush,
-    /// `submit` itself waits. It also waits for a key that a transaction has locked, as [`Database::write`] does, and
-    /// writes large values itself.
+    /// or a ticket would have to be delayed for more than a tenth of a second, `submit` itself waits. It also waits for
+    /// a key that a transaction has locked, as [`Database::write`] does, and writes large values itself.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {
@@ -78,7 +79,8 @@ impl Ticket {
         Ok(Self { handle: Hold::new(handle, Kind::Ticket), submitted, is_polled: false })
     }
 
-    /// Seq of the commit. Where nothing was written, that of the newest commit which was visible then.
+    /// Seq of the commit. Where nothing was written, that of the newest commit which was visible then, or to the
+    /// transaction.
     #[must_use]
     pub const fn seq(&self) -> Seq {
         self.submitted.seq()
@@ -104,8 +106,9 @@ impl Future for Ticket {
     type Output = Result<Seq>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Seq>> {
-        self.is_polled = true;
-        self.handle.engine.poll(&self.submitted, context.waker())
+        let polled = self.handle.engine.poll(&self.submitted, context.waker());
+        self.is_polled |= polled.is_pending();
+        polled
     }
 }
 

@@ -1,6 +1,9 @@
 //! Reads what callers without a thread of their own have asked for ([`crate::engine::lookups`]).
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use crate::{
     engine::{
@@ -18,7 +21,12 @@ pub(crate) fn answer_all(engine: &Arc<Engine>) {
         while let Some(first) = batch.first() {
             let table = first.table.id;
             let rest = batch.split_off(batch.partition_point(|request| request.table.id == table));
-            answer(engine, std::mem::replace(&mut batch, rest));
+            let requests = std::mem::replace(&mut batch, rest);
+            // What it leaves unanswered gets an error, and the next requests are read.
+            let read = catch_unwind(AssertUnwindSafe(|| answer(engine, requests)));
+            if read.is_err() {
+                tracing::error!("a lookup panicked");
+            }
         }
     }
 }

@@ -220,9 +220,11 @@ mod tests {
     #[test]
     fn a_large_value_in_the_cache_is_shared_and_not_copied() {
         for &structure in Structure::ALL {
-            let database = open(64 << 20);
+            let database = open(512 << 20);
             let table = database.table("table", structure).expect("created");
             let large = vec![7; 1 << 20];
+            // With a single one, the documents' share of the cache would be no larger than that.
+            (0..64_u8).for_each(|number| table.put([number], &large).map(drop).expect("put"));
             table.put("large", &large).expect("put");
             database.checkpoint().expect("a checkpoint divides the cache");
             // It is cached once it was asked for again.

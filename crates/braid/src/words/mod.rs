@@ -8,3 +8,4 @@ pub(crate) mod key_range;
 pub(crate) mod portions;
 pub(crate) mod structure;
 pub(crate) mod verifies;
+pub(crate) mod wake;

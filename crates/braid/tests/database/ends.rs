@@ -245,8 +245,16 @@ fn a_range_that_has_begun_cannot_be_reversed() {
     let mut range = range.rev();
     assert!(matches!(range.next(), Some(Err(Error::RangeBegun))));
     assert!(range.next().is_none());
+    let mut range = table.iter();
+    range.next_back().expect("there is one").expect("reads");
+    let mut range = range.rev();
+    assert!(matches!(range.next(), Some(Err(Error::RangeBegun))));
+    assert!(range.next().is_none());
     let mut transaction = db.begin().expect("begins");
     transaction.put(&table, "a", "own").expect("puts");
+    let mut range = transaction.iter(&table);
+    range.next_back().expect("there is one").expect("reads");
+    assert!(matches!(range.rev().next(), Some(Err(Error::RangeBegun))));
     let mut range = transaction.iter(&table);
     range.next().expect("there is one").expect("reads");
     let error = range.rev().next().expect("it shows an error").expect_err("it has begun");

@@ -325,3 +325,85 @@ fn lookups_are_answered_though_the_database_closes() {
     });
     assert_eq!(join(lookups).into_iter().flatten().flatten().count(), 100, "who asks later reads itself");
 }
+
+/// A waker that panics.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("the task is gone");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+    let disk = SimDisk::new(1);
+    let (db, table) = open(&disk, true);
+    let (panics, mut left) = (Waker::from(Arc::new(Panics)), Vec::new());
+    for key in 0..200_u32 {
+        let mut first = submit(&db, &table, key, Durability::Sync).expect("is placed");
+        let _may_be_done = Pin::new(&mut first).poll(&mut Context::from_waker(&panics));
+        let second = submit(&db, &table, key, Durability::Sync).expect("is placed");
+        let mut lookup = table.lookup(key.to_be_bytes());
+        let _may_be_done = Pin::new(&mut lookup).poll(&mut Context::from_waker(&panics));
+        left.push((first, lookup));
+        block_on(second).expect("is done");
+        assert!(block_on(table.lookup(key.to_be_bytes())).expect("reads").is_some());
+    }
+    table.put("last", "").expect("it goes on");
+}
+
+#[test]
+fn a_ticket_for_nothing_takes_no_waker_of_another() {
+    let disk = SimDisk::new(1);
+    let (db, table) = open(&disk, true);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let is_over = &is_over;
+        let reads = scope.spawn({
+            let db = &db;
+            move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    let nothing = db.begin().expect("begins").submit().expect("nothing to do");
+                    block_on(nothing).expect("is done");
+                }
+            }
+        });
+        for key in 0..3000_u32 {
+            block_on(submit(&db, &table, key, Durability::Sync).expect("is placed")).expect("is done");
+        }
+        is_over.store(true, Ordering::SeqCst);
+        reads.join().expect("no panic");
+    });
+}
+
+#[test]
+fn the_last_handle_may_go_with_a_task_that_the_database_wakes() {
+    struct Holds(std::sync::Mutex<Option<Table>>, std::sync::mpsc::Sender<()>);
+    impl Wake for Holds {
+        fn wake(self: Arc<Self>) {
+            let table = self.0.lock().expect("no panic").take();
+            drop(table);
+            self.1.send(()).expect("somebody waits");
+        }
+    }
+    let disk = SimDisk::new(1);
+    for round in 0..20_u32 {
+        let (db, table) = open(&disk, true);
+        let (told, woken) = std::sync::mpsc::channel();
+        let mut ticket = submit(&db, &table, round, Durability::Sync).expect("is placed");
+        let waker = Waker::from(Arc::new(Holds(std::sync::Mutex::new(Some(table)), told)));
+        let is_pending = Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending();
+        // The ticket itself is leaked into the waker's life: only the table of the waker is left.
+        drop(db);
+        if is_pending {
+            woken.recv().expect("it is woken");
+        }
+        drop((ticket, waker));
+        // The close goes on in a thread of its own.
+        let options = || Options::new().cache_bytes(1 << 20).segment_bytes(1 << 20);
+        let again = std::iter::repeat_with(|| options().open_on(disk.psync(), Path::new("/db")));
+        let db = again.map(|opened| opened.inspect_err(|_| thread::yield_now())).find_map(Result::ok).expect("opens");
+        assert!(db.open_table("t").expect("is there").contains_key(round.to_be_bytes()).expect("reads"));
+    }
+}

@@ -574,3 +574,35 @@ fn a_hot_key_is_no_reason_to_give_up() {
         assert_eq!(u64::from_be_bytes(count.try_into().expect("8")), THREADS * RUNS, "none is lost");
     }
 }
+
+#[test]
+fn a_batch_over_contended_keys_gets_through() {
+    let (_directory, db, table) = scratch(Structure::BTree);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..8_u8 {
+            let (table, is_over) = (&table, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    table.update([number % 4], |old| Some([old.unwrap_or_default(), &[1]].concat())).expect("in turn");
+                }
+            });
+        }
+        let (db, table) = (&db, &table);
+        let outcome = thread::spawn({
+            let (db, table) = (db.clone(), table.clone());
+            move || {
+                for _ in 0..50 {
+                    let mut batch = braid::WriteBatch::new();
+                    (0..4_u8).for_each(|key| batch.put(&table, [key], ""));
+                    db.write(&batch)?;
+                }
+                Ok::<_, Error>(())
+            }
+        });
+        let outcome = outcome.join().expect("no panic");
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        outcome.expect("it gets its turn at all of them");
+        assert!(db.tables().len() == 1 && !table.is_empty().expect("reads"));
+    });
+}

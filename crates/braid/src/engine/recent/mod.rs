@@ -70,6 +70,13 @@ pub(crate) type LockKey = (TableId, Vec<u8>);
 /// The end of a wait for a lock; none waits without limit.
 pub(crate) type Deadline = Option<Instant>;
 
+/// Whether a lock is new to its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locking {
+    New,
+    Again,
+}
+
 /// The reason why a lock was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotLocked {
@@ -191,21 +198,21 @@ impl Recent {
     ///
     /// # Errors
     /// When the lock was not granted by `deadline`, or never would be. Then nothing changed.
-    pub(crate) fn lock(&self, key: LockKey, owner: Owner, deadline: Deadline) -> Result<(), NotLocked> {
+    pub(crate) fn lock(&self, key: LockKey, owner: Owner, deadline: Deadline) -> Result<Locking, NotLocked> {
         let stripe = self.stripe(&key);
         let mut noted = stripe.noted.lock();
         match noted.locks.entry(key.clone()) {
             Entry::Vacant(free) => {
                 free.insert(Lock { holder: owner, waiting: VecDeque::new() });
-                return Ok(());
+                return Ok(Locking::New);
             }
-            Entry::Occupied(held) if held.get().holder == owner => return Ok(()),
+            Entry::Occupied(held) if held.get().holder == owner => return Ok(Locking::Again),
             Entry::Occupied(mut held) => held.get_mut().waiting.push_back(owner),
         }
         let refused = loop {
             let lock = noted.locks.get_mut(&key).expect("a lock stays as long as somebody waits for it");
             if lock.holder == owner {
-                return Ok(());
+                return Ok(Locking::New);
             }
             if !self.begin_wait(owner, lock.holder) {
                 break NotLocked::Deadlock;
@@ -227,14 +234,15 @@ impl Recent {
         Err(refused)
     }
 
-    /// Waits until `key` is its owner's turn, which ends with the returned value. The owner must have no turn yet, and
-    /// not have locked the key.
+    /// Waits until `key` is its owner's turn, which ends with the returned value. None where the owner has it already.
     ///
     /// # Errors
     /// As [`Recent::lock`].
-    pub(crate) fn wait_for_turn(&self, key: LockKey, owner: Owner, deadline: Deadline) -> Result<Turn<'_>, NotLocked> {
-        self.lock(key.clone(), owner, deadline)?;
-        Ok(Turn { recent: self, key })
+    pub(crate) fn wait_for_turn(
+        &self, key: LockKey, owner: Owner, deadline: Deadline,
+    ) -> Result<Option<Turn<'_>>, NotLocked> {
+        let locking = self.lock(key.clone(), owner, deadline)?;
+        Ok((locking == Locking::New).then_some(Turn { recent: self, key }))
     }
 
     fn stripe(&self, (table, key): &LockKey) -> &Stripe {
@@ -266,7 +274,15 @@ impl Recent {
         let mut noted = stripe.noted.lock();
         let Some(lock) = noted.locks.get_mut(key) else { return };
         match lock.waiting.pop_front() {
-            Some(next) => lock.holder = next,
+            Some(next) => {
+                lock.holder = next;
+                // Those that wait still have to wake and see for whom they wait now.
+                let mut waits = self.waits.lock();
+                waits.remove(&next);
+                for waiting in &lock.waiting {
+                    waits.insert(*waiting, next);
+                }
+            }
             None => {
                 noted.locks.remove(key);
             }
@@ -403,7 +419,7 @@ mod tests {
             move || recent.lock(key("key"), waiter, soon())
         });
         recent.unlock(&key("key"));
-        assert_eq!(waits.join().expect("no panic"), Ok(()));
+        assert_eq!(waits.join().expect("no panic"), Ok(Locking::New));
         recent.unlock(&key("key"));
         assert!(recent.hold_all().are_unlocked(), "who timed out does not get it");
     }
@@ -452,6 +468,32 @@ mod tests {
         }
         assert_eq!(recent.lock(key("a"), other, soon()), Err(NotLocked::Deadlock));
         recent.unlock(&key("b"));
-        assert_eq!(waits.join().expect("no panic"), Ok(()));
+        assert_eq!(waits.join().expect("no panic"), Ok(Locking::New));
+    }
+
+    #[test]
+    fn who_has_given_a_lock_up_waits_for_nobody_there() {
+        let recent = Arc::new(Recent::default());
+        let [first, passing, last] = [(); 3].map(|()| recent.new_owner());
+        recent.lock(key("a"), first, soon()).expect("free");
+        recent.lock(key("b"), last, soon()).expect("free");
+        let waits = |owner, many: usize| {
+            let waits = thread::spawn({
+                let recent = Arc::clone(&recent);
+                move || recent.lock(key("a"), owner, soon())
+            });
+            while recent.waits.lock().len() < many {
+                thread::yield_now();
+            }
+            waits
+        };
+        let (second, third) = (waits(passing, 1), waits(last, 2));
+        recent.unlock(&key("a"));
+        assert_eq!(second.join().expect("no panic"), Ok(Locking::New));
+        // The last one may not have woken yet. It waits for `a` alone, which goes to it now.
+        recent.unlock(&key("a"));
+        let refused = recent.lock(key("b"), passing, Some(Instant::now()));
+        assert_eq!(refused, Err(NotLocked::TimedOut), "there is no circle");
+        assert_eq!(third.join().expect("no panic"), Ok(Locking::New));
     }
 }

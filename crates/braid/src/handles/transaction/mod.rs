@@ -90,8 +90,8 @@ pub struct Transaction {
     /// transaction, and the ranges that the transaction deletes.
     reads: Option<Mutex<Reads>>,
     locks: HashSet<LockKey>,
-    /// The conflict that [`Transaction::get_for_update`] met, if it met one.
-    conflict: Option<Conflict>,
+    /// The conflict that was met last, if nothing went well since.
+    conflict: Mutex<Option<Conflict>>,
     /// Bytes that the transaction holds of the budget of all transactions.
     held: AtomicU64,
     /// Some read has used the snapshot.
@@ -130,7 +130,7 @@ impl Database {
             writes: Writes::default(),
             reads,
             locks: HashSet::new(),
-            conflict: None,
+            conflict: Mutex::new(None),
             held: AtomicU64::new(0),
             has_read: AtomicBool::new(false),
             too_large: Mutex::new(None),
@@ -286,7 +286,8 @@ impl Transaction {
         sorted.dedup();
         let mut changed = None;
         let locked = self.lock_newest(table, &sorted, &mut changed);
-        locked.inspect_err(|error| self.conflict = Conflict::of(error, changed))?;
+        *self.conflict.get_mut() = locked.as_ref().err().and_then(|error| Conflict::of(error, changed));
+        locked?;
         self.get_many(table, keys)
     }
 
@@ -321,18 +322,24 @@ impl Transaction {
     /// before are done. Nothing was read yet. The lock is that of a key which no table can have.
     pub(crate) fn lock_pops(&mut self, table: &Table) -> Result<()> {
         self.check_table(table)?;
-        self.lock(table.name(), (table.core.id, Vec::new()))?;
+        let turn = (table.core.id, Vec::new());
+        let locked = self.lock(table.name(), turn.clone());
+        *self.conflict.get_mut() = locked.as_ref().err().and_then(|error| Conflict::of(error, Some(turn)));
+        locked?;
         self.renew_snapshot(std::iter::empty())
     }
 
     /// Locks a key of the table called `name`.
     fn lock(&mut self, name: &str, key: LockKey) -> Result<()> {
+        self.lock_within(name, key, self.lock_timeout())
+    }
+
+    fn lock_within(&mut self, name: &str, key: LockKey, timeout: Duration) -> Result<()> {
         if self.locks.contains(&key) {
             return Ok(());
         }
         let bytes = writes::cost(&key.1, None);
         self.hold(bytes)?;
-        let timeout = self.lock_timeout();
         let locked = self.engine().recent.lock(key.clone(), self.owner, Instant::now().checked_add(timeout));
         if let Err(refused) = locked {
             self.let_go(bytes);
@@ -469,7 +476,16 @@ impl Transaction {
     /// written key was locked; [`Error::TransactionTooLarge`] when a read could not be noted; as [`Database::write`].
     pub fn commit(self) -> Result<Seq> {
         let submitted = self.place(&mut None)?;
-        self.engine().settle(&submitted)
+        self.settle(&submitted)?;
+        Ok(submitted.seq())
+    }
+
+    /// Makes the placed commit as safe as asked, gives the locks back, and waits until the commit counts as done.
+    fn settle(self, submitted: &Submitted) -> Result<()> {
+        self.engine().settle_at_once(submitted)?;
+        drop(self);
+        submitted.wait_for_turn();
+        Ok(())
     }
 
     /// Gives the transaction its place in the order of commits, and returns a ticket for the rest of the commit: see
@@ -542,7 +558,9 @@ impl Transaction {
         let budget = &engine.transactions;
         if !budget.take(bytes, by_itself) {
             let (own, held) = (self.held.load(Ordering::Relaxed), budget.held());
-            return Err(Error::TransactionTooLarge { bytes, own, held, limit: budget.limit() });
+            let error = Error::TransactionTooLarge { bytes, own, held, limit: budget.limit() };
+            *self.conflict.lock() = Conflict::of(&error, None);
+            return Err(error);
         }
         self.held.fetch_add(bytes, Ordering::Relaxed);
         Ok(())

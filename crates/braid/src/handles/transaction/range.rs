@@ -14,7 +14,7 @@ use super::{
     writes::{Written, WrittenRange},
 };
 use crate::{
-    error::Result,
+    error::{Error, Result},
     handles::{
         range::{Limit, Range},
         table::Table,
@@ -135,10 +135,12 @@ impl<'a> TransactionRange<'a> {
     /// place of its next pair.
     #[must_use]
     pub fn rev(mut self) -> Self {
-        self.below.turn();
-        if self.begun {
-            (self.peeked, self.own, self.ended) = (None, None, false);
+        if self.begun || self.other.is_some() {
+            self.below.stop(Error::RangeBegun);
+            (self.begun, self.peeked, self.own, self.held, self.ended) = (true, None, None, None, false);
+            (self.other, self.limit) = (None, Limit::None);
         } else {
+            self.below.turn();
             self.direction = self.direction.reversed();
         }
         self

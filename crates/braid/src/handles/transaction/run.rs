@@ -3,6 +3,7 @@
 //! 1. After a conflict the work runs anew, after a short random wait that grows.
 //! 2. After [`LOCK_AFTER`] conflicts, the keys that were changed by others are locked before the work runs, in the
 //!    order of keys. Locks are passed on in turn, so each of many transactions over one key gets there.
+//! 3. A run that shows one more such key is progress. Runs that show none are bounded.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,8 +17,10 @@ use crate::{
     handles::database::Database,
 };
 
-/// Most times that [`Database::run`] begins anew.
+/// Most times that [`Database::run`] begins anew without having learned of another contended key.
 const RUN_ATTEMPTS: u32 = 100;
+/// The turn at a contended key is waited for this many times as long as for a lock.
+const PATIENCE: u32 = 30;
 /// Conflicts after which keys are locked.
 const LOCK_AFTER: u32 = 3;
 const FIRST_BACKOFF: Duration = Duration::from_micros(50);
@@ -30,7 +33,8 @@ impl Database {
     /// of `work` happen on each run.
     ///
     /// After a few conflicts the keys that others changed are locked before `work` runs. So a transaction over keys
-    /// that many threads change gets its turn, and does not give up.
+    /// that many threads change gets its turn, and does not give up. A `work` that writes such keys by other means than
+    /// its transaction then waits for itself, until the lock timeout.
     ///
     /// `work` may fail with an error of its own, which rolls back:
     ///
@@ -61,8 +65,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The error of `work`; the error of the commit; the last conflict, after `work` was begun anew a hundred times,
-    /// which only conflicts over ranges come to.
+    /// The error of `work`; the error of the commit; the last conflict, after `work` was begun anew a hundred times in
+    /// vain, which hardly anything but conflicts over ranges comes to; [`Error::LockTimeout`], for contended keys after
+    /// thirty times the lock timeout.
     pub fn run<T, E: From<Error>>(&self, work: impl FnMut(&mut Transaction) -> Result<T, E>) -> Result<T, E> {
         self.run_with(TransactionOptions::new(), work)
     }
@@ -74,19 +79,20 @@ impl Database {
     pub fn run_with<T, E: From<Error>>(
         &self, options: TransactionOptions, mut work: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
-        let (mut attempt, mut keys) = (0, BTreeSet::new());
+        let (mut conflicts, mut fruitless, mut keys) = (0, 0, BTreeSet::new());
         loop {
-            let (error, conflict) = match self.attempt(options, &mut work, &keys, attempt >= LOCK_AFTER) {
+            let (error, conflict) = match self.attempt(options, &mut work, &keys, conflicts >= LOCK_AFTER) {
                 Ok(value) => return Ok(value),
                 Err(refused) => refused,
             };
-            let Some(Conflict { changed }) = conflict.filter(|_| attempt < RUN_ATTEMPTS) else { return Err(error) };
-            keys.extend(changed);
-            if attempt + 1 < LOCK_AFTER || keys.is_empty() {
-                let longest = FIRST_BACKOFF * (1 << attempt.min(BACKOFF_DOUBLINGS));
+            let Some(Conflict { changed }) = conflict.filter(|_| fruitless < RUN_ATTEMPTS) else { return Err(error) };
+            conflicts += 1;
+            let has_learned = changed.is_some_and(|key| keys.insert(key));
+            if conflicts < LOCK_AFTER || !has_learned {
+                let longest = FIRST_BACKOFF * (1 << fruitless.min(BACKOFF_DOUBLINGS));
                 std::thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
+                fruitless += 1;
             }
-            attempt += 1;
         }
     }
 
@@ -103,9 +109,9 @@ impl Database {
             Ok(transaction)
         });
         let mut transaction = begun.map_err(|error| of_store(error, None))?;
-        let value = work(&mut transaction).map_err(|error| (error, transaction.conflict.take()))?;
+        let value = work(&mut transaction).map_err(|error| (error, transaction.conflict.get_mut().take()))?;
         let placed = transaction.place(&mut changed);
-        let settled = placed.and_then(|submitted| transaction.engine().settle(&submitted));
+        let settled = placed.and_then(|submitted| transaction.settle(&submitted));
         settled.map(|_| value).map_err(|error| of_store(error, changed))
     }
 }
@@ -122,7 +128,8 @@ impl Transaction {
         for (id, key) in keys {
             let table = self.engine().catalog.read().by_id(*id).map(|table| table.name.clone());
             if let Some(name) = table {
-                self.lock(&name, (*id, key.clone()))?;
+                let timeout = self.lock_timeout().saturating_mul(PATIENCE);
+                self.lock_within(&name, (*id, key.clone()), timeout)?;
             }
         }
         self.renew_snapshot(keys.iter().map(|(table, key)| (*table, key.as_slice())))

@@ -78,14 +78,14 @@ impl<'a> Loader<'a> {
         Ok(self.records)
     }
 
-    /// Commits the rest and returns the numbers of records and bytes. A load past the log that was interrupted is not
-    /// ended, so nothing is kept.
-    pub(crate) fn finish(mut self) -> Result<(u64, u64)> {
+    /// Commits the rest and returns the numbers of records and bytes. None for a load past the log that was
+    /// interrupted: it is not ended, so nothing is kept.
+    pub(crate) fn finish(mut self) -> Result<Option<(u64, u64)>> {
         self.commit()?;
         match self.way {
-            Way::Sorted { .. } if interrupt::came() => Ok((0, 0)),
-            Way::Sorted { loader, bytes } => Ok((loader.finish()?, bytes)),
-            Way::Commits { .. } => Ok((self.records, self.bytes)),
+            Way::Sorted { .. } if interrupt::came() => Ok(None),
+            Way::Sorted { loader, bytes } => Ok(Some((loader.finish()?, bytes))),
+            Way::Commits { .. } => Ok(Some((self.records, self.bytes))),
         }
     }
 

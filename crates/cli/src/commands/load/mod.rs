@@ -133,7 +133,10 @@ impl Load {
             Input::Jsonl(lines) => self.lines(lines, &mut loader, jsonl::record)?,
         };
         let durability = self.database.tuning.durability.unwrap_or_default().to_string();
-        let (records, bytes) = loader.finish()?;
+        let kept = loader.finish()?;
+        // A sorted load that ended is whole, even if the interrupt came then.
+        let interrupted = if self.sorted { kept.is_none() } else { interrupt::came() };
+        let (records, bytes) = kept.unwrap_or_default();
         database.close()?;
         let seconds = begun.elapsed().as_secs_f64();
         let report = Report {
@@ -144,7 +147,7 @@ impl Load {
             seconds,
             records_per_second: records as f64 / seconds,
             bytes_per_second: bytes as f64 / seconds,
-            interrupted: interrupt::came(),
+            interrupted,
             sorted: self.sorted,
             directories: skipped.as_ref().map(|skipped| skipped.directories),
             skipped,

@@ -191,7 +191,7 @@ fn load(database: &Database, table: &Table, sources: &[PathBuf], story: &mut Sto
             left_out.add(&load_files(source, database.path(), &mut loader, &progress)?);
         }
     }
-    let (files, loaded_bytes) = loader.finish()?;
+    let (files, loaded_bytes) = loader.finish()?.unwrap_or_default();
     interrupted()?;
     let seconds_taken = begun.elapsed().as_secs_f64();
     let loaded = Loaded {
