@@ -6,12 +6,14 @@
 //!    one psync. The window is small at first. Once a range has proved long, the documents of the next window are read
 //!    while the current one is shown.
 //! 4. An error is returned after everything before the failed place was shown. The range is then at its end.
-//! 5. What is taken from the back comes from a second range of the same moment, in reverse order. Each of the two stops
-//!    where the other is ([`Limit`]).
+//! 5. Pairs can be taken from the other end too ([`ends`]).
+
+mod ends;
+pub(crate) mod limit;
 
 use std::{
     collections::VecDeque,
-    ops::{Bound, ControlFlow, RangeBounds},
+    ops::{ControlFlow, RangeBounds},
     sync::Arc,
     time::SystemTime,
 };
@@ -20,6 +22,8 @@ use doclog::ReadAhead;
 use index::{
     Bounds, Direction, DocPointer, Expiry, Moment, Pair, PairRef, Pairs, Payload, RangeTombstones, Share, Stored,
 };
+
+use limit::Limit;
 
 use crate::{
     error::{Error, Result},
@@ -91,29 +95,6 @@ pub struct Range {
     limit: Limit,
     /// The pair that the range stands on was not shown, because of the limit.
     is_held: bool,
-}
-
-/// Where a range stops on its way to the other end: before the last key that was shown there, or behind the key that
-/// was sought there. If the other end was through, nothing is left.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Limit {
-    #[default]
-    None,
-    Before(Vec<u8>),
-    Behind(Vec<u8>),
-    Through,
-}
-
-impl Limit {
-    /// Whether `key` is too far in this direction.
-    pub(crate) fn excludes(&self, key: &[u8], direction: Direction) -> bool {
-        match self {
-            Self::None => false,
-            Self::Before(shown) => direction.order(key, shown).is_ge(),
-            Self::Behind(sought) => direction.order(key, sought).is_gt(),
-            Self::Through => true,
-        }
-    }
 }
 
 /// A pair with its expiry. Made by [`Range::next_entry`].
@@ -234,44 +215,6 @@ impl Range {
         } else {
             self.direction = self.direction.reversed();
         }
-    }
-
-    /// Goes to `key`: the next pair is the first at or behind it, in the order of the range, and within its bounds.
-    /// Places before the present one can be gone to, too. The moment stays the same.
-    ///
-    /// ```
-    /// # fn main() -> braid::Result<()> {
-    /// # let directory = tempfile::tempdir().expect("a directory");
-    /// # let db = braid::Database::open(directory.path().join("data"))?;
-    /// let users = db.table("users", braid::Structure::BTree)?;
-    /// for name in ["ada", "barbara", "grace"] {
-    ///     users.put(name, "")?;
-    /// }
-    /// let mut range = users.iter();
-    /// range.seek("b");
-    /// assert_eq!(range.next().transpose()?, Some((b"barbara".to_vec(), vec![])));
-    /// assert_eq!(range.next_back().transpose()?, Some((b"grace".to_vec(), vec![])));
-    /// assert!(range.next().is_none(), "the two ends have met");
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
-        let key = key.as_ref();
-        let mut bounds = self.bounds.clone();
-        match self.direction {
-            Direction::Forward if bounds.above_lower(key) => bounds.lower = Bound::Included(key.to_vec()),
-            Direction::Backward if bounds.below_upper(key) => bounds.upper = Bound::Included(key.to_vec()),
-            _ => {}
-        }
-        let mut sought = self.within(bounds, self.direction);
-        // The walk has narrower bounds than the range, which can be gone back in.
-        sought.walked = Some(std::mem::replace(&mut sought.bounds, self.bounds.clone()));
-        (sought.limit, sought.other) = (std::mem::take(&mut self.limit), self.other.take());
-        sought.has_begun = true;
-        if let Some(other) = &mut sought.other {
-            other.limit = Limit::Behind(key.to_vec());
-        }
-        *self = sought;
     }
 
     /// Ends with this error.
@@ -399,48 +342,6 @@ impl Range {
             Ok(true) => self.meet(),
             over => self.end(over),
         }
-    }
-
-    /// Whether nothing was taken from the other end.
-    const fn is_alone(&self) -> bool {
-        self.other.is_none() && matches!(self.limit, Limit::None)
-    }
-
-    /// Whether the pair that the range stands on is before all that the other end has shown. Tells the other end.
-    fn meet(&mut self) -> Result<bool> {
-        let Some((key, _)) = self.pair() else { return Ok(true) };
-        if self.limit.excludes(key, self.direction) {
-            // It is shown if the other end goes back from it.
-            self.is_held = true;
-            return Ok(false);
-        }
-        let limit = Limit::Before(key.to_vec());
-        if let Some(other) = &mut self.other {
-            other.limit = limit;
-        }
-        Ok(true)
-    }
-
-    /// The range from the other end.
-    fn other(&mut self) -> &mut Self {
-        if self.other.is_none() {
-            let mut other = self.within(self.bounds.clone(), self.direction.reversed());
-            let shown = self.pair().map(|(key, _)| key.to_vec()).or_else(|| self.given.take());
-            let begin = || match (self.walked(), self.direction) {
-                (Bounds { lower: Bound::Included(key), .. }, Direction::Forward)
-                | (Bounds { upper: Bound::Included(key), .. }, Direction::Backward) => Limit::Behind(key.clone()),
-                _ => Limit::None,
-            };
-            let is_through = self.ended && self.failed.is_none() && self.gathered.is_empty();
-            other.limit = if is_through { Limit::Through } else { shown.map_or_else(begin, Limit::Before) };
-            self.other = Some(Box::new(other));
-        }
-        self.other.as_mut().expect("it is there now")
-    }
-
-    /// The bounds of the walk.
-    fn walked(&self) -> &Bounds {
-        self.walked.as_ref().unwrap_or(&self.bounds)
     }
 
     fn end(&mut self, how: Result<bool>) -> Result<bool> {
@@ -602,16 +503,6 @@ impl Iterator for Range {
                 _ => self.pair().map(|(key, value)| Ok((key.to_vec(), value.to_vec()))),
             },
         }
-    }
-}
-
-impl DoubleEndedIterator for Range {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        let next = self.other().next();
-        if let Some(Ok((key, _))) = &next {
-            self.limit = Limit::Before(key.clone());
-        }
-        next
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     handles::{
-        range::{Limit, Range},
+        range::{Range, limit::Limit},
         table::Table,
     },
     words::key_range::{prefix_bounds, range_bounds},
