@@ -242,7 +242,8 @@ impl Recent {
         &self, key: LockKey, owner: Owner, deadline: Deadline,
     ) -> Result<Option<Turn<'_>>, NotLocked> {
         let locking = self.lock(key.clone(), owner, deadline)?;
-        Ok((locking == Locking::New).then_some(Turn { recent: self, key }))
+        // Not made where the lock is an older one, which would end with it.
+        Ok((locking == Locking::New).then(|| Turn { recent: self, key }))
     }
 
     fn stripe(&self, (table, key): &LockKey) -> &Stripe {
@@ -422,6 +423,20 @@ mod tests {
         assert_eq!(waits.join().expect("no panic"), Ok(Locking::New));
         recent.unlock(&key("key"));
         assert!(recent.hold_all().are_unlocked(), "who timed out does not get it");
+    }
+
+    #[test]
+    fn a_turn_does_not_end_an_older_lock() {
+        let recent = Recent::default();
+        let (holder, other) = (recent.new_owner(), recent.new_owner());
+        recent.lock(key("held"), holder, soon()).expect("free");
+        assert!(recent.wait_for_turn(key("held"), holder, soon()).expect("its own").is_none());
+        let turn = recent.wait_for_turn(key("new"), holder, soon()).expect("free");
+        for name in ["held", "new"] {
+            assert_eq!(recent.lock(key(name), other, Some(Instant::now())), Err(NotLocked::TimedOut));
+        }
+        drop(turn);
+        assert_eq!(recent.lock(key("new"), other, soon()), Ok(Locking::New));
     }
 
     #[test]
