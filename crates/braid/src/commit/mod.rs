@@ -110,23 +110,17 @@ impl Engine {
         keys.dedup();
         let mut turns = Vec::with_capacity(keys.len());
         for key in keys {
-            let refused = match self.recent.wait_for_turn(key.clone(), owner, deadline) {
-                Ok(turn) => {
-                    turns.extend(turn);
-                    continue;
-                }
-                Err(refused) => refused,
-            };
-            let refused = if refused == NotLocked::Deadlock && plain {
+            let wait = || self.recent.wait_for_turn(key.clone(), owner, deadline);
+            let mut waited = wait();
+            let gives_way = plain && matches!(waited, Err(NotLocked::Deadlock));
+            if gives_way {
                 turns.clear();
-                match self.recent.wait_for_turn(key.clone(), owner, deadline) {
-                    Ok(turn) => return Ok(turn.into_iter().collect()),
-                    Err(refused) => refused,
-                }
-            } else {
-                refused
-            };
-            return Err(not_locked(refused, tables(key.0), &key.1, timeout));
+                waited = wait();
+            }
+            turns.extend(waited.map_err(|refused| not_locked(refused, tables(key.0), &key.1, timeout))?);
+            if gives_way {
+                break;
+            }
         }
         Ok(turns)
     }

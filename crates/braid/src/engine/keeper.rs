@@ -20,13 +20,19 @@ use crate::words::{clock::Clock, wake::wake_all};
 
 #[derive(Default)]
 pub(super) struct State {
-    /// By the clock of the database.
-    due: Option<(Instant, Lsn)>,
-    /// The same by the system's clock, for the thread that sleeps. A clock that is set does not wake it.
-    due_really: Option<Instant>,
+    due: Option<Due>,
     /// Who is woken when, by the system's clock. The seq is that of the ticket.
     wakers: BTreeMap<(Instant, Seq), Waker>,
     stop: bool,
+}
+
+/// The flush that is due next.
+struct Due {
+    /// By the clock of the database, which tests set.
+    by_clock: Instant,
+    /// By the system's clock, for the thread that sleeps. A clock that is set does not wake it.
+    really: Instant,
+    end: Lsn,
 }
 
 /// Deadlines of commits that nobody waits for.
@@ -43,13 +49,12 @@ impl State {
     /// The position through which the log has to be flushed now, by the clock of the database; returned once.
     #[cfg(test)]
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Lsn> {
-        self.due.take_if(|(due, _)| *due <= now).map(|(_, end)| end)
+        self.due.take_if(|due| due.by_clock <= now).map(|due| due.end)
     }
 
     /// The position through which the log has to be flushed now; returned once.
     fn take_really_due(&mut self) -> Option<Lsn> {
-        self.due_really.take_if(|due| *due <= Instant::now())?;
-        self.due.take().map(|(_, end)| end)
+        self.due.take_if(|due| due.really <= Instant::now()).map(|due| due.end)
     }
 
     /// The wakers whose time has come.
@@ -64,7 +69,7 @@ impl State {
     /// The earliest time at which there is something to do.
     fn earliest(&self) -> Option<Instant> {
         let waker = self.wakers.first_key_value().map(|((at, _), _)| *at);
-        self.due_really.into_iter().chain(waker).min()
+        self.due.as_ref().map(|due| due.really).into_iter().chain(waker).min()
     }
 }
 
@@ -77,12 +82,12 @@ impl Keeper {
     /// Asks for the log up to `end` on stable storage within `interval`.
     pub(crate) fn flush_within(&self, end: Lsn, interval: Duration) {
         // An interval beyond the end of time is never due.
-        let Some(deadline) = self.clock.instant().checked_add(interval) else { return };
-        let Some(really) = Instant::now().checked_add(interval) else { return };
+        let [by_clock, really] = [self.clock.instant(), Instant::now()].map(|now| now.checked_add(interval));
+        let (Some(by_clock), Some(really)) = (by_clock, really) else { return };
         let mut state = self.state.lock();
-        let earliest = state.due_really.is_none_or(|due| really < due);
-        state.due_really = Some(state.due_really.map_or(really, |due| due.min(really)));
-        state.due = Some(state.due.map_or((deadline, end), |(due, lsn)| (due.min(deadline), lsn.max(end))));
+        let earliest = state.due.as_ref().is_none_or(|due| really < due.really);
+        let due = state.due.get_or_insert(Due { by_clock, really, end });
+        *due = Due { by_clock: due.by_clock.min(by_clock), really: due.really.min(really), end: due.end.max(end) };
         if earliest {
             self.wake.notify_one();
         }

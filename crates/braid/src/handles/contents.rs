@@ -134,8 +134,8 @@ impl Table {
     /// # Errors
     /// As [`Table::get`].
     pub fn approximate_len(&self) -> Result<u64> {
-        let stats = self.stats()?;
-        Ok(stats.entries + stats.waiting_operations)
+        let (state, _) = point::moment(self.engine(), &self.core, None)?;
+        Ok(state.view.stats()?.entries + state.operations())
     }
 
     /// About how many bytes of storage the pairs within `range` take, large values included, to a thousandth of the
@@ -149,7 +149,7 @@ impl Table {
             return Ok(0);
         }
         let (state, _) = point::moment(self.engine(), &self.core, None)?;
-        let stats = self.stats()?;
+        let stored_bytes = state.view.stats()?.stored_bytes + self.core.documents.stats().live_bytes;
         let fences = state.view.fences(PARTS)?;
         let parts = fences.len() as u64 + 1;
         let inside = fences.iter().filter(|fence| bounds.contains(fence)).count() as u64;
@@ -157,7 +157,7 @@ impl Table {
         let is_open = |bound: &Bound<Vec<u8>>| u64::from(*bound == Bound::Unbounded);
         let open = is_open(&bounds.lower) + is_open(&bounds.upper);
         let halves = (2 * inside + open).min(2 * parts);
-        let bytes = u128::from(stats.stored_bytes + stats.document_live_bytes) * u128::from(halves);
+        let bytes = u128::from(stored_bytes) * u128::from(halves);
         Ok(u64::try_from(bytes / u128::from(2 * parts)).unwrap_or(u64::MAX))
     }
 }

@@ -208,18 +208,13 @@ impl TableStats {
             let shares = shares.filter(|_| !settings.is_empty())?;
             Some(said(&engine.tuning.settings_now(profile, table.structure, &stats, shares)))
         };
-        let (mut operations, mut bytes) = (state.active.operations() as u64, state.active.bytes());
-        if let Some(frozen) = &state.frozen {
-            operations += frozen.sections().operations() as u64;
-            bytes += frozen.bytes();
-        }
         let (own, documents) = (table.tree.space(), table.documents.stats());
         Ok(Self {
             name: table.name.clone(),
             structure: table.structure.to_string(),
             compression: table.settings().compression.to_string(),
-            waiting_operations: operations,
-            waiting_bytes: bytes,
+            waiting_operations: state.operations(),
+            waiting_bytes: state.active.bytes() + state.frozen.as_ref().map_or(0, |frozen| frozen.bytes()),
             insert_share: shares.map(|shares| shares.insert),
             entries: stats.entries,
             entry_bytes: stats.entry_bytes,

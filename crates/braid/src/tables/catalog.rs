@@ -39,6 +39,12 @@ pub(crate) struct TableState {
 }
 
 impl TableState {
+    /// Operations that wait in the queues.
+    pub(crate) fn operations(&self) -> u64 {
+        let frozen = self.frozen.as_ref().map_or(0, |frozen| frozen.sections().operations());
+        (self.active.operations() + frozen) as u64
+    }
+
     /// Checks the invariants of tombstones and queues.
     fn check(&self) {
         assert!(self.tombstones.is_sound(), "fragments are in order, and apart");

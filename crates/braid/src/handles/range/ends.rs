@@ -3,11 +3,12 @@
 //! What is taken from the back comes from a second range of the same moment, in reverse order. Each of the two stops
 //! where the other is ([`Limit`]).
 
-use std::ops::Bound;
+use index::Bounds;
 
-use index::{Bounds, Direction};
-
-use super::{Range, limit::Limit};
+use super::{
+    Range,
+    limit::{Limit, from_key},
+};
 use crate::error::Result;
 
 impl Range {
@@ -32,13 +33,7 @@ impl Range {
     /// ```
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
         let key = key.as_ref();
-        let mut bounds = self.bounds.clone();
-        match self.direction {
-            Direction::Forward if bounds.above_lower(key) => bounds.lower = Bound::Included(key.to_vec()),
-            Direction::Backward if bounds.below_upper(key) => bounds.upper = Bound::Included(key.to_vec()),
-            _ => {}
-        }
-        let mut sought = self.within(bounds, self.direction);
+        let mut sought = self.within(from_key(&self.bounds, key, self.direction), self.direction);
         // The walk has narrower bounds than the range, which can be gone back in.
         sought.walked = Some(std::mem::replace(&mut sought.bounds, self.bounds.clone()));
         (sought.limit, sought.other) = (std::mem::take(&mut self.limit), self.other.take());
@@ -74,11 +69,7 @@ impl Range {
         if self.other.is_none() {
             let mut other = self.within(self.bounds.clone(), self.direction.reversed());
             let shown = self.pair().map(|(key, _)| key.to_vec()).or_else(|| self.given.take());
-            let begin = || match (self.walked(), self.direction) {
-                (Bounds { lower: Bound::Included(key), .. }, Direction::Forward)
-                | (Bounds { upper: Bound::Included(key), .. }, Direction::Backward) => Limit::Behind(key.clone()),
-                _ => Limit::None,
-            };
+            let begin = || Limit::at_begin(self.walked(), self.direction);
             let is_through = self.ended && self.failed.is_none() && self.gathered.is_empty();
             other.limit = if is_through { Limit::Through } else { shown.map_or_else(begin, Limit::Before) };
             self.other = Some(Box::new(other));

@@ -286,9 +286,14 @@ impl Transaction {
         sorted.dedup();
         let mut changed = None;
         let locked = self.lock_newest(table, &sorted, &mut changed);
-        *self.conflict.get_mut() = locked.as_ref().err().and_then(|error| Conflict::of(error, changed));
-        locked?;
+        self.noting(locked, changed)?;
         self.get_many(table, keys)
+    }
+
+    /// Notes whether the outcome is a conflict, and over which key.
+    fn noting(&mut self, outcome: Result<()>, changed: Changed) -> Result<()> {
+        *self.conflict.get_mut() = outcome.as_ref().err().and_then(|error| Conflict::of(error, changed));
+        outcome
     }
 
     /// Locks keys, which rise, and makes sure that the snapshot has their newest versions. Sets `changed` to a key for
@@ -324,8 +329,7 @@ impl Transaction {
         self.check_table(table)?;
         let turn = (table.core.id, Vec::new());
         let locked = self.lock(table.name(), turn.clone());
-        *self.conflict.get_mut() = locked.as_ref().err().and_then(|error| Conflict::of(error, Some(turn)));
-        locked?;
+        self.noting(locked, Some(turn))?;
         self.renew_snapshot(std::iter::empty())
     }
 

@@ -16,7 +16,10 @@ use super::{
 use crate::{
     error::{Error, Result},
     handles::{
-        range::{Range, limit::Limit},
+        range::{
+            Range,
+            limit::{Limit, from_key},
+        },
         table::Table,
     },
     words::key_range::{prefix_bounds, range_bounds},
@@ -152,12 +155,7 @@ impl<'a> TransactionRange<'a> {
         let key = key.as_ref();
         self.note_walked();
         self.below.seek(key);
-        self.bounds = self.whole.clone();
-        match self.direction {
-            Direction::Forward if self.whole.above_lower(key) => self.bounds.lower = Included(key.to_vec()),
-            Direction::Backward if self.whole.below_upper(key) => self.bounds.upper = Included(key.to_vec()),
-            _ => {}
-        }
+        self.bounds = from_key(&self.whole, key, self.direction);
         (self.own, self.peeked, self.seen, self.shown, self.held) = (None, None, None, None, None);
         (self.begun, self.ended) = (false, false);
         if let Some(other) = &mut self.other {
@@ -176,11 +174,7 @@ impl<'a> TransactionRange<'a> {
         if self.other.is_none() {
             let below = self.below.within(self.whole.clone(), self.direction.reversed());
             let mut other = Self::new(self.transaction, self.table.clone(), self.whole.clone(), below);
-            let begin = || match (&self.bounds, self.direction) {
-                (Bounds { lower: Included(key), .. }, Direction::Forward)
-                | (Bounds { upper: Included(key), .. }, Direction::Backward) => Limit::Behind(key.clone()),
-                _ => Limit::None,
-            };
+            let begin = || Limit::at_begin(&self.bounds, self.direction);
             let is_through = self.begun && self.ended && self.own.is_none() && self.peeked.is_none();
             let shown = || self.shown.clone().map_or_else(begin, Limit::Before);
             other.limit = if is_through { Limit::Through } else { shown() };
