@@ -64,6 +64,8 @@ pub enum Bug {
     SegmentsGivenBackEarly = 25,
     /// A waker is left for a commit that has become visible meanwhile.
     WakerLeftLate = 26,
+    /// A record of the log is shown although its last part is missing.
+    PartsTakenForWhole = 27,
 }
 
 impl Bug {
@@ -91,7 +93,7 @@ impl Bug {
     pub const OF_FILLS: [Self; 1] = [Self::PackedUnflushed];
 
     /// Every bug that simulated crashes of a log alone find, with faults injected more often.
-    pub const OF_LOGS: [Self; 2] = [Self::FlushOverHole, Self::GrownFlushForgotten];
+    pub const OF_LOGS: [Self; 3] = [Self::FlushOverHole, Self::GrownFlushForgotten, Self::PartsTakenForWhole];
 
     /// Every bug that models of threads find, because the bug takes several threads.
     pub const OF_THREADS: [Self; 7] = [

@@ -26,7 +26,8 @@
 //! ```text
 //! group header, 56 bytes
 //!   0   4  magic B7 57 47 52
-//!   4   1  type: 1 records, 2 pad, 3 opening of the log, 4 close of the log
+//!   4   1  type: 1 records, 2 pad, 3 opening of the log, 4 close of the log,
+//!            5 first part of a record, 6 further part, 7 last part
 //!   5   1  version: 1
 //!   6   2  zero
 //!   8   4  length of header and records, bytes, a multiple of 8
@@ -46,6 +47,9 @@
 //!  10   2  zero
 //!  12      payload
 //! ```
+//!
+//! A record that is longer than a segment is cut into parts. Each part is a record of the same kind in a group of its
+//! own, and these groups follow one another. Only the last part has a seq.
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -202,11 +206,24 @@ pub(crate) enum GroupType {
     /// The log was closed here, and nothing was written behind this position. The group is no part of the log, so the
     /// next opening writes over the group.
     Closing = 4,
+    /// The group holds the first part of a record that is longer than a segment.
+    FirstPart = 5,
+    /// The group holds a part between the first and the last.
+    FurtherPart = 6,
+    /// The group holds the last part.
+    LastPart = 7,
 }
 
 impl GroupType {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Records, Self::Pad, Self::Opening, Self::Closing].into_iter().find(|kind| *kind as u8 == byte)
+        let marks = [Self::Records, Self::Pad, Self::Opening, Self::Closing];
+        let parts = [Self::FirstPart, Self::FurtherPart, Self::LastPart];
+        marks.into_iter().chain(parts).find(|kind| *kind as u8 == byte)
+    }
+
+    /// Whether the group holds a part of a record, and nothing else.
+    pub(crate) const fn is_part(self) -> bool {
+        matches!(self, Self::FirstPart | Self::FurtherPart | Self::LastPart)
     }
 }
 
@@ -283,7 +300,7 @@ impl GroupHeader {
         let crc = crc32c_append(database, &bytes[..52]);
         ensure!(crc == u32_at(bytes, 52), "group header checksum", hex32(crc), hex32(u32_at(bytes, 52)));
         ensure!(bytes[5] == GROUP_VERSION, "group version", GROUP_VERSION, bytes[5]);
-        Self::fields(bytes).ok_or_else(|| Flaw::new("group type", "1 to 4", bytes[4]))
+        Self::fields(bytes).ok_or_else(|| Flaw::new("group type", "1 to 7", bytes[4]))
     }
 
     /// The fields of a group header; none for an unknown type. Nothing else is checked.
@@ -311,6 +328,12 @@ impl GroupHeader {
         ensure!(self.epoch >= epoch, "group epoch", format!("at least {epoch}"), self.epoch);
         ensure!(self.first_seq >= next_seq, "group first seq", format!("at least {next_seq}"), self.first_seq);
         Ok(())
+    }
+
+    /// The first seq whose record is whole in a chain that begins with this group.
+    pub(crate) const fn first_whole_seq(&self) -> u64 {
+        let is_amid = matches!(self.kind, GroupType::FurtherPart | GroupType::LastPart);
+        self.first_seq.saturating_add(is_amid as u64)
     }
 
     /// Whether `bytes`, a group header or more, may begin the group at `lsn`. A cheap test for a scan.
@@ -355,7 +378,13 @@ impl GroupHeader {
             rest = &rest[space..];
         }
         ensure!(count == self.records, "number of records", self.records, count);
-        ensure!(self.kind == GroupType::Records || count == 0, "records in an empty group", 0, count);
+        if self.kind.is_part() {
+            let has_seq = u32::from(self.kind == GroupType::LastPart);
+            ensure!(count == 1, "records in the group of a part", 1, count);
+            ensure!(sequenced == has_seq, "seqs in the group of a part", has_seq, sequenced);
+        } else {
+            ensure!(self.kind == GroupType::Records || count == 0, "records in an empty group", 0, count);
+        }
         let next_seq = self.first_seq.checked_add(u64::from(sequenced)).ok_or_else(|| {
             Flaw::new("group first seq", format!("at most {}", u64::MAX - u64::from(sequenced)), self.first_seq)
         })?;
@@ -390,8 +419,10 @@ pub(crate) fn record_header(kind: u8, delta: Option<u32>, payload_len: u32) -> [
     header
 }
 
-/// Appends a record to a group's bytes.
-pub(crate) fn push_record(bytes: &mut Vec<u8>, kind: u8, delta: Option<u32>, payload: &[&[u8]], payload_len: u32) {
+/// Appends a record to a group's bytes. `payload` has `payload_len` bytes.
+pub(crate) fn push_record<'a>(
+    bytes: &mut Vec<u8>, kind: u8, delta: Option<u32>, payload: impl IntoIterator<Item = &'a [u8]>, payload_len: u32,
+) {
     let begin = bytes.len();
     bytes.extend_from_slice(&record_header(kind, delta, payload_len));
     for part in payload {
@@ -421,7 +452,15 @@ pub struct Records<'a> {
     first_seq: u64,
 }
 
-impl Records<'_> {
+impl<'a> Records<'a> {
+    /// No records.
+    pub(crate) const NONE: Self = Self { bytes: &[], lsn: Lsn(0), first_seq: 0 };
+
+    /// A record put together from its parts: `bytes` are those that the record would have in a group.
+    pub(crate) const fn of_parts(bytes: &'a [u8], lsn: Lsn, seq: u64) -> Self {
+        Self { bytes, lsn, first_seq: seq }
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

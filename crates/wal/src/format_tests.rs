@@ -16,9 +16,9 @@ fn segment_header() -> SegmentHeader {
 
 fn group_at(lsn: Lsn) -> Vec<u8> {
     let mut bytes = vec![0; GROUP_HEADER];
-    push_record(&mut bytes, 1, Some(0), &[b"bra", b"id"], 5);
-    push_record(&mut bytes, 200, None, &[], 0);
-    push_record(&mut bytes, 2, Some(1), &[b"flash"], 5);
+    push_record(&mut bytes, 1, Some(0), [&b"bra"[..], b"id"], 5);
+    push_record(&mut bytes, 200, None, [], 0);
+    push_record(&mut bytes, 2, Some(1), [&b"flash"[..]], 5);
     let header = GroupHeader {
         kind: GroupType::Records,
         length: u32::try_from(bytes.len()).expect("small"),
@@ -150,7 +150,7 @@ proptest! {
         let mut sequenced = 0;
         for (kind, has_seq, payload) in &payloads {
             let length = u32::try_from(payload.len()).expect("small");
-            push_record(&mut bytes, *kind, has_seq.then_some(sequenced), &[payload], length);
+            push_record(&mut bytes, *kind, has_seq.then_some(sequenced), [payload.as_slice()], length);
             sequenced += u32::from(*has_seq);
         }
         let length = u32::try_from(bytes.len()).expect("small");

@@ -97,7 +97,7 @@ fn group(bytes: &[u8]) {
         let delta = (flags[at + 9] == 1).then_some(sequenced);
         sequenced += u32::from(delta.is_some());
         let length = u32::try_from(record.payload.len()).expect("a record is shorter than its group");
-        push_record(&mut again, record.kind, delta, &[record.payload], length);
+        push_record(&mut again, record.kind, delta, [record.payload], length);
         at += record_space(record.payload.len());
     }
     whole.header.seal(&DATABASE, &mut again);
@@ -114,7 +114,7 @@ fn groups() -> Vec<Vec<u8>> {
             let delta = has_seq.then_some(sequenced);
             sequenced += u32::from(*has_seq);
             let length = u32::try_from(*length).expect("small");
-            push_record(&mut bytes, *kind, delta, &[&payload], length);
+            push_record(&mut bytes, *kind, delta, [payload.as_slice()], length);
         }
         let header = GroupHeader {
             kind,
@@ -135,6 +135,9 @@ fn groups() -> Vec<Vec<u8>> {
         whole(GroupType::Pad, &[]),
         whole(GroupType::Opening, &[]),
         whole(GroupType::Closing, &[]),
+        whole(GroupType::FirstPart, &[(1, false, 300)]),
+        whole(GroupType::FurtherPart, &[(1, false, 5)]),
+        whole(GroupType::LastPart, &[(1, true, 77)]),
     ]
 }
 
@@ -173,5 +176,6 @@ fn segment(bytes: &[u8]) {
 fn segments() -> Vec<Vec<u8>> {
     let groups = groups();
     let chain: Vec<_> = groups.iter().filter(|group| group[4] != GroupType::Pad as u8).cloned().collect();
-    vec![groups[0].clone(), chain.concat(), [&chain[1..].concat()[..], &groups[3]].concat()]
+    let parts = groups[6..].concat();
+    vec![groups[0].clone(), chain.concat(), [&chain[1..].concat()[..], &groups[3]].concat(), parts]
 }

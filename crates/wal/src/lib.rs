@@ -18,7 +18,8 @@
 //! 5. A [`Reader`] follows the log behind its writer, from any seq that the log still holds (`reader`).
 //! 6. [`Wal::open`] walks the groups from the position of the checkpoint, tells a torn tail from damage, and hands
 //!    every record to its caller (`replay`).
-//! 7. A [`Salvage`] reads the remains of a damaged log, over its holes (`salvage`).
+//! 7. A record that is longer than a segment is cut into parts, which fill segments of their own (`parts`).
+//! 8. A [`Salvage`] reads the remains of a damaged log, over its holes (`salvage`).
 //!
 //! Invariants:
 //!
@@ -47,6 +48,7 @@ mod geometry;
 mod lsn;
 #[cfg(all(test, feature = "shuttle"))]
 mod models;
+mod parts;
 mod position;
 mod reader;
 mod record;

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use psync::File;
 
 use crate::format::{Flaw, GROUP_HEADER, GroupHeader, Record, SEGMENT_HEADER};
+use crate::parts::Parts;
 use crate::scan::{READ_BYTES, behind, read_range};
 use crate::segment::{Live, SegmentFile};
 use crate::{Error, Lsn, Result, Wal};
@@ -33,6 +34,8 @@ pub struct Reader {
     seen: u64,
     /// None where the place has to be looked for.
     place: Option<Place>,
+    /// The parts of a record up to the place.
+    parts: Parts,
 }
 
 /// The position of the next group, and the lowest epoch and seq that the group can have.
@@ -47,7 +50,7 @@ impl Reader {
     /// A reader of the records above a seq.
     #[must_use]
     pub fn new(after: u64) -> Self {
-        Self { seen: after, place: None }
+        Self { seen: after, place: None, parts: Parts::default() }
     }
 
     /// The last seq that was shown or passed.
@@ -68,7 +71,10 @@ impl Reader {
             let written = wal.written();
             let place = match self.place.take() {
                 Some(place) => Some(place),
-                None => self.locate(wal)?,
+                None => {
+                    self.parts = Parts::default();
+                    self.locate(wal)?
+                }
             };
             let Some(place) = place.filter(|place| place.lsn < written) else {
                 self.place = place;
@@ -97,7 +103,11 @@ impl Reader {
         let seq = self.seen.saturating_add(1);
         let (found, oldest) = wal.with_live(|live| (live.find(seq), live.starts().next()));
         match (found, oldest) {
-            (Some((number, next_seq)), _) => Ok(Some(Place { lsn: wal.geometry.first(number), epoch: 0, next_seq })),
+            (Some((number, first_seq)), _) => {
+                // The segment may begin amid a record, whose seq is the one before.
+                let next_seq = first_seq.saturating_sub(1);
+                Ok(Some(Place { lsn: wal.geometry.first(number), epoch: 0, next_seq }))
+            }
             (None, Some((_, oldest))) => Err(Error::Trimmed { seq, oldest }),
             (None, None) => {
                 let oldest = wal.last_seq().saturating_add(1);
@@ -124,7 +134,7 @@ impl Reader {
             let header = &group.header;
             let in_order = header.follows(place.epoch, place.next_seq);
             in_order.map_err(|flaw| damaged(flaw, place.lsn))?;
-            for record in group.records.clone() {
+            for record in self.parts.take(&group) {
                 if record.seq > self.seen {
                     self.seen = record.seq;
                     shown = true;
@@ -161,7 +171,7 @@ fn fetch(wal: &Wal, segment: &SegmentFile, from: Lsn, end: Lsn) -> Result<Vec<u8
 
 impl Wal {
     /// Where the segments begin that exist, oldest first: a position, and the seq that the first sequenced record
-    /// behind the position has, or would have. A [`Reader`] can begin with any of these seqs, and with all above the
+    /// that begins behind the position has, or would have. A [`Reader`] can begin with any of these seqs, and with all above the
     /// first.
     #[must_use]
     pub fn segment_starts(&self) -> Vec<(Lsn, u64)> {

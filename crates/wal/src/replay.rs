@@ -181,7 +181,7 @@ fn live(
     live
 }
 
-/// The first seq of a segment's first group, if that group has a header.
+/// The first seq that begins in a segment, if the segment's first group has a header.
 fn first_seq(found: &[Found], segment: &Arc<SegmentFile>) -> Option<u64> {
     found.iter().find(|file| Arc::ptr_eq(&file.segment, segment)).and_then(|file| file.first_seq)
 }

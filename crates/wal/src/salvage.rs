@@ -25,6 +25,7 @@ use space::FileStore;
 
 use crate::format::{ALIGNMENT, Flaw, GroupHeader, GroupType, SEGMENT_HEADER, SegmentHeader, WholeGroup};
 use crate::geometry::Geometry;
+use crate::parts::Parts;
 use crate::scan::{ChainEnd, Scanner, read_patiently};
 use crate::segment::{SegmentFile, open_all};
 use crate::{Error, Group, Lsn, Result, Verdict};
@@ -164,12 +165,12 @@ impl Salvage {
     pub fn read<E: From<Error>>(
         &self, visit: &mut dyn FnMut(Left<'_>) -> std::result::Result<Verdict, E>,
     ) -> std::result::Result<(), E> {
-        let mut scanner = self.scanner();
+        let (mut scanner, mut parts) = (self.scanner(), Parts::default());
         let mut end = ChainEnd::before(self.geometry.first(self.geometry.number(self.start)));
         loop {
             let mut verdict = Verdict::Accept;
             end = scanner.follow(end, &mut |whole| {
-                let group = self.group(whole);
+                let group = self.group(whole, &mut parts);
                 if group.records().next().is_some() {
                     verdict = visit(Left::Group(group))?;
                 }
@@ -198,7 +199,7 @@ impl Salvage {
             let hole = self.hole(&scanner, &end, next.map(|(_, seq)| seq));
             visit(if is_hole { Left::Hole(hole) } else { Left::Torn(hole) })?;
             let Some((lsn, _)) = next else { return Ok(()) };
-            end.lsn = lsn;
+            (end.lsn, parts) = (lsn, Parts::default());
         }
     }
 
@@ -210,9 +211,9 @@ impl Salvage {
         Hole { file: file.or_else(directory).unwrap_or_default(), offset, why, first_seq: end.next_seq, next_seq }
     }
 
-    fn group<'a>(&self, whole: &WholeGroup<'a>) -> Group<'a> {
+    fn group<'a>(&self, whole: &WholeGroup<'a>, parts: &'a mut Parts) -> Group<'a> {
         let lsn = whole.header.lsn;
-        let mut records = whole.records.clone();
+        let mut records = parts.take(whole);
         records.skip_before(self.start);
         let end = Lsn(lsn.0 + u64::from(whole.header.length));
         Group { lsn, end, epoch: whole.header.epoch, durable: Some(lsn < self.durable), records }

@@ -151,9 +151,7 @@ pub(crate) struct Statements {
 pub(crate) fn behind(geometry: Geometry, group: &GroupHeader) -> Lsn {
     match group.kind {
         GroupType::Pad => geometry.first(geometry.number(group.lsn) + 1),
-        GroupType::Records | GroupType::Opening | GroupType::Closing => {
-            geometry.normal(Lsn(group.lsn.0 + u64::from(group.length)))
-        }
+        _ => geometry.normal(Lsn(group.lsn.0 + u64::from(group.length))),
     }
 }
 

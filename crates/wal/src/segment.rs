@@ -196,13 +196,21 @@ impl Pool {
     /// Makes a spare live as segment `number`, whose records begin with `first_seq`. None when there are no more spares
     /// than the claim leaves to others ([`Pool::make_spares`]).
     pub(crate) fn take(&self, number: u64, claim: Claim, first_seq: u64) -> Option<Arc<SegmentFile>> {
+        self.take_row(number, 1, claim, first_seq)?.pop()
+    }
+
+    /// As `take`, for `count` segments from `number` on, which the record of `seq` begins and goes on in.
+    pub(crate) fn take_row(&self, number: u64, count: usize, claim: Claim, seq: u64) -> Option<Vec<Arc<SegmentFile>>> {
         let mut state = self.state.lock();
-        if state.spares.len() <= claim.leaves() {
+        if state.spares.len() < claim.leaves() + count {
             return None;
         }
-        let segment = state.spares.pop_front()?;
-        state.live.insert(number, Arc::clone(&segment), first_seq);
-        Some(segment)
+        let segments: Vec<_> = state.spares.drain(..count).collect();
+        for (at, segment) in (0..).zip(&segments) {
+            // The first record that begins behind the first segment is the next one.
+            state.live.insert(number + at, Arc::clone(segment), seq + u64::from(at > 0));
+        }
+        Some(segments)
     }
 
     /// The opened log goes on in segment `number`. A short segment counts as young. So does the only segment of a log

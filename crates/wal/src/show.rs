@@ -14,6 +14,7 @@ use space::FileStore;
 use crate::check::Checked;
 use crate::format::{Flaw, WholeGroup};
 use crate::geometry::Geometry;
+use crate::parts::Parts;
 use crate::scan::{ChainEnd, Scanner, damage, window_bytes};
 use crate::{Error, Group, Lsn, Replayed, Verdict};
 
@@ -35,6 +36,8 @@ pub(crate) struct Shower<'r, E> {
     waiting: VecDeque<Checked>,
     /// Whether some windows were not kept.
     reads_again: bool,
+    /// The parts of a record up to there.
+    parts: Parts,
     /// Behind the last group that was accepted.
     end: ChainEnd,
     /// Whether the group at `end`, if the caller refused that group, is known durable.
@@ -56,6 +59,7 @@ impl<'r, E: From<Error>> Shower<'r, E> {
             replayer,
             waiting: VecDeque::new(),
             reads_again: false,
+            parts: Parts::default(),
             end,
             refused: None,
             groups: 0,
@@ -99,10 +103,9 @@ impl<'r, E: From<Error>> Shower<'r, E> {
     fn show(&mut self, whole: &WholeGroup<'_>) -> Result<bool, E> {
         let lsn = whole.header.lsn;
         let end = Lsn(lsn.0 + u64::from(whole.header.length));
-        let (mut records, begins) = (whole.records.clone(), lsn < self.start);
-        if begins {
-            records.skip_before(self.start);
-        }
+        let is_all = lsn >= self.start && !whole.header.kind.is_part();
+        let mut records = self.parts.take(whole);
+        records.skip_before(self.start);
         // A group is written whole before a flush that counts for any part of the group begins.
         let durable = (lsn < self.durable || self.knows_all).then_some(lsn < self.durable);
         let group = Group { lsn, end, epoch: whole.header.epoch, durable, records };
@@ -117,7 +120,7 @@ impl<'r, E: From<Error>> Shower<'r, E> {
             }
             self.groups += 1;
             let [mut shown, mut bytes] = [whole.header.records, whole.payload_bytes].map(u64::from);
-            if begins {
+            if !is_all {
                 shown = group.records().count() as u64;
                 bytes = group.records().map(|record| record.payload.len() as u64).sum();
             }

@@ -8,7 +8,9 @@
 //!    reserved groups.
 //! 4. A record or a group that does not fit into the rest of the segment goes into the next one. The open group is
 //!    closed, and a pad marks the rest as unused if a group header fits there.
-//! 5. The writer takes pieces from the front, up to the first whose bytes are missing, and seals them outside the lock.
+//! 5. A record that is longer than a segment begins in the next segment, and each of its parts fills one, the last part
+//!    excepted.
+//! 6. The writer takes pieces from the front, up to the first whose bytes are missing, and seals them outside the lock.
 //!    A writer that gets as far as the open group closes that group.
 //!
 //! Invariants:
@@ -25,6 +27,7 @@ use std::sync::Arc;
 
 use crate::format::{GROUP_HEADER, GroupHeader, GroupType, push_record, record_space};
 use crate::geometry::Geometry;
+use crate::parts::stretch;
 use crate::position::Reserved;
 use crate::record::NewRecord;
 use crate::segment::{Pool, SegmentFile, Wanted};
@@ -229,6 +232,9 @@ impl Space {
     /// Takes space for a record, and a seq if asked, and copies the record, going on in a segment of the pool if
     /// needed. On an error, which says what must be made first, nothing has changed.
     pub(crate) fn append(&mut self, record: &NewRecord<'_>, claim: Claim, pool: &Pool) -> Result<Position, Wanted> {
+        if record.payload_len as usize > self.geometry.record_bytes_max() {
+            return self.append_parts(record, claim, pool);
+        }
         let space = record_space(record.payload_len as usize);
         let open = matches!(self.pieces.back(), Some(Piece::Copied(batch)) if batch.group_is_open());
         self.admit(space + if open { 0 } else { GROUP_HEADER }, claim, pool)?;
@@ -239,9 +245,47 @@ impl Space {
             self.grow(GROUP_HEADER);
         }
         let lsn = self.end;
-        self.copy(record, space);
+        let NewRecord { kind, payload, payload_len, sequenced } = *record;
+        self.copy(kind, payload.iter().copied(), payload_len, sequenced);
         let seq = if record.sequenced { self.next_seq } else { 0 };
         self.next_seq += u64::from(record.sequenced);
+        Ok(Position { seq, lsn, end: self.end, group: None })
+    }
+
+    /// As `append`, for a sequenced record that is longer than a segment.
+    fn append_parts(&mut self, record: &NewRecord<'_>, claim: Claim, pool: &Pool) -> Result<Position, Wanted> {
+        if self.is_closed {
+            return Err(Wanted::Opening);
+        }
+        assert!(record.sequenced, "parts without a seq are passed over");
+        let (length, most) = (record.payload_len as usize, self.geometry.record_bytes_max());
+        let count = length.div_ceil(most);
+        // The pad still goes into this segment.
+        self.has_room(GROUP_HEADER.min(self.rest()), claim)?;
+        let seq = self.next_seq;
+        let segments = pool.take_row(self.number + 1, count, claim, seq);
+        let segments = segments.ok_or(Wanted::Spares(claim.leaves() + count))?;
+        let mut lsn = self.end;
+        for (part, segment) in segments.into_iter().enumerate() {
+            self.enter(segment);
+            let kind = match part {
+                0 => GroupType::FirstPart,
+                _ if part + 1 < count => GroupType::FurtherPart,
+                _ => GroupType::LastPart,
+            };
+            let (from, to) = (part * most, length.min((part + 1) * most));
+            let bytes = u32::try_from(to - from).expect("a part of fewer bytes than the record");
+            let batch = self.batch();
+            batch.bytes.reserve_exact(GROUP_HEADER + record_space(to - from));
+            batch.begin_group(kind, seq);
+            self.grow(GROUP_HEADER);
+            if part == 0 {
+                lsn = self.end;
+            }
+            self.copy(record.kind, stretch(record.payload, from, to), bytes, kind == GroupType::LastPart);
+        }
+        self.claim = claim;
+        self.next_seq += 1;
         Ok(Position { seq, lsn, end: self.end, group: None })
     }
 
@@ -293,14 +337,16 @@ impl Space {
         if end <= self.segment.room_for(claim, bytes) { Ok(()) } else { Err(Wanted::Room(Arc::clone(&self.segment))) }
     }
 
-    fn copy(&mut self, record: &NewRecord<'_>, space: usize) {
+    /// Copies a record, or a part of one, into the group at the end.
+    fn copy<'a>(&mut self, kind: u8, payload: impl IntoIterator<Item = &'a [u8]>, payload_len: u32, sequenced: bool) {
+        let space = record_space(payload_len as usize);
         let batch = self.batch();
         let span = batch.spans.last_mut().expect("a group is open");
-        let delta = record.sequenced.then_some(span.sequenced);
+        let delta = sequenced.then_some(span.sequenced);
         span.records += 1;
-        span.sequenced += u32::from(record.sequenced);
+        span.sequenced += u32::from(sequenced);
         span.end += space;
-        push_record(&mut batch.bytes, record.kind, delta, record.payload, record.payload_len);
+        push_record(&mut batch.bytes, kind, delta, payload, payload_len);
         debug_assert_eq!(batch.bytes.len(), span_end(batch), "a record takes the space that was counted");
         self.grow(space);
     }

@@ -39,6 +39,11 @@ use crate::write::Writer;
 use crate::{Claim, Companions, Error, Lsn, Options, Position, Replayed, Result, Stats};
 use sync::{AtomicU64, Mutex, Ordering};
 
+/// Most bytes of the payload of a sequenced record.
+const SEQUENCED_BYTES_MAX: u64 = 1 << 30;
+/// Most bytes that are copied into buffers at a time, unless a segment has more.
+const WRITTEN_TOGETHER_MAX: usize = 8 << 20;
+
 /// A write-ahead log. All methods may be called from many threads at once. Dropping the log writes nothing: unflushed
 /// records may be lost.
 pub struct Wal {
@@ -113,7 +118,7 @@ impl Wal {
     }
 
     /// Appends a record of a kind of the caller's (not 0), its payload gathered from parts. A `sequenced` record gets
-    /// the next seq. The record is in memory only until a write or a flush; records appended by later calls are written
+    /// the next seq, and may be longer than a segment. The record is in memory only until a write or a flush; records appended by later calls are written
     /// no earlier. On a full disk, `claim` says how far the record may go into the segments that are left.
     ///
     /// # Errors
@@ -143,7 +148,7 @@ impl Wal {
         assert_ne!(kind, 0, "0 is no kind of a record");
         let log = self.log()?;
         let bytes = payload.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
-        let max = self.record_bytes_max();
+        let max = if sequenced { SEQUENCED_BYTES_MAX } else { self.record_bytes_max() };
         let payload_len = u32::try_from(bytes).ok().filter(|_| bytes <= max);
         let payload_len = payload_len.ok_or(Error::RecordTooLarge { bytes, max })?;
         log.append(&NewRecord { kind, payload, payload_len, sequenced }, claim, announce)
@@ -372,7 +377,7 @@ impl Wal {
         Stats { segments_live, segments_spare, ..log.counters.snapshot() }
     }
 
-    /// Most bytes of a record's payload: a record must fit into a segment.
+    /// Most bytes of the payload of a record that fits into a segment. Only a sequenced record may be longer.
     #[must_use]
     pub fn record_bytes_max(&self) -> u64 {
         self.geometry.record_bytes_max() as u64
@@ -492,12 +497,18 @@ impl Log {
             add(&self.counters.groups, batch.groups() as u64);
             add(&self.counters.group_bytes, batch.bytes.len() as u64);
         }
-        let mut requests = Vec::with_capacity(2);
+        let run = |requests| self.psync.run_all(requests).map_err(|cause| self.failure.set("write", cause));
+        let (mut requests, mut bytes) = (Vec::with_capacity(2), 0);
         // Neighbours in a segment go in one write, because they share a block.
         for row in batches.chunk_by(|one, next| one.number == next.number) {
+            bytes += row.iter().map(|batch| batch.bytes.len()).sum::<usize>();
+            if bytes > WRITTEN_TOGETHER_MAX && !requests.is_empty() {
+                run(mem::take(&mut requests))?;
+                bytes = 0;
+            }
             self.push_writes(row, &mut requests);
         }
-        self.psync.run_all(requests).map_err(|cause| self.failure.set("write", cause))?;
+        run(requests)?;
         let mut touched = self.touched.lock();
         for batch in batches {
             let file = &batch.segment.file;

@@ -16,7 +16,7 @@ use crate::{Error, Options, Result};
 pub(crate) struct Found {
     pub(crate) segment: Arc<SegmentFile>,
     pub(crate) header: std::result::Result<SegmentHeader, Flaw>,
-    /// The first seq of the segment's first group, if that group has a header.
+    /// The first seq that begins in the segment, if the first group has a header.
     pub(crate) first_seq: Option<u64>,
     /// The file's length in bytes. It is shorter than a segment in the very first file of a short log, in one whose
     /// making a crash stopped, and in one that was cut.
@@ -76,7 +76,7 @@ pub(crate) fn discover(store: &FileStore, geometry: Geometry, options: &Options)
         }
         let first = header.as_ref().ok().map(|header| geometry.first(header.number));
         let first = first.and_then(|lsn| GroupHeader::peek(&options.database, lsn, group));
-        found.push(Found { segment, header, first_seq: first.map(|group| group.first_seq), len });
+        found.push(Found { segment, header, first_seq: first.map(|group| group.first_whole_seq()), len });
     }
     Ok(found)
 }

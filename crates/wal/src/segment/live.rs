@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::file::SegmentFile;
 
-/// The segments that hold the log, by number: the file of each, and the seq that its first sequenced record has, or
-/// would have.
+/// The segments that hold the log, by number: the file of each, and the seq that the first sequenced record that begins
+/// there has, or would have.
 #[derive(Debug, Default)]
 pub(crate) struct Live(pub(super) BTreeMap<u64, (Arc<SegmentFile>, u64)>);
 

@@ -181,8 +181,11 @@ fn step(disk: &SimDisk, random: &mut Random, opened: &Opened, model: &mut Model)
                 1..4 => random.index(8000),
                 _ => random.index(300),
             };
-            let document = random.chance(20);
-            let mut payload = random.bytes(length);
+            let (document, sequenced) = (random.chance(20), random.chance(70));
+            // In parts, one of which may be as long as a segment.
+            let parts = if sequenced && random.chance(4) { 1 + random.index(3) } else { 0 };
+            let most = usize::try_from(wal.record_bytes_max()).expect("small");
+            let mut payload = random.bytes(parts * most + length.min(most));
             let mut kind = 1 + u8::try_from(random.below(5)).expect("small");
             if document {
                 payload = opened.documents.append(&payload)?;
@@ -190,7 +193,6 @@ fn step(disk: &SimDisk, random: &mut Random, opened: &Opened, model: &mut Model)
             }
             let cut = random.index(payload.len() + 1);
             let parts = [&payload[..cut], &payload[cut..]];
-            let sequenced = random.chance(70);
             let claim = if random.chance(10) { Claim::Upkeep } else { Claim::Put };
             let position = wal.append(kind, &parts, sequenced, claim)?;
             let record = Owned { lsn: position.lsn, kind, seq: position.seq, payload };

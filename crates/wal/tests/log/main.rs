@@ -10,6 +10,7 @@ mod full;
 mod growing;
 mod long;
 mod model;
+mod parts;
 mod quiet;
 mod reader;
 mod recycled;

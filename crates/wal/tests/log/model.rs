@@ -40,7 +40,10 @@ fn claim() -> impl Strategy<Value = Claim> {
 
 fn action() -> impl Strategy<Value = Action> {
     let length = prop_oneof![6 => 0usize..200, 2 => 0usize..9000, 1 => 50_000usize..=61_368];
+    let in_parts = prop_oneof![61_373usize..200_000, (1usize..4).prop_map(|parts| parts * 61_372)];
     prop_oneof![
+        1 => (in_parts, 1usize..4, claim())
+            .prop_map(|(length, parts, claim)| Action::Append { length, parts, sequenced: true, claim }),
         12 => (length, 1usize..4, any::<bool>(), claim())
             .prop_map(|(length, parts, sequenced, claim)| Action::Append { length, parts, sequenced, claim }),
         3 => (-80i64..80).prop_map(|short_by| Action::AppendToEdge { short_by }),
@@ -80,7 +83,8 @@ impl Run {
         assert_eq!(position.seq, if sequenced { self.next_seq } else { 0 });
         assert!(position.lsn >= before && position.end == self.wal.end());
         assert!(position.lsn.0.is_multiple_of(8) && position.end.0.is_multiple_of(8));
-        assert_eq!(position.lsn.0 / SEGMENT_BYTES, (position.end.0 - 1) / SEGMENT_BYTES, "no record crosses a segment");
+        let segments = (position.end.0 - 1) / SEGMENT_BYTES - position.lsn.0 / SEGMENT_BYTES + 1;
+        assert_eq!(segments, length.div_ceil(61_372).max(1) as u64, "no record has more segments than it needs");
         self.next_seq += u64::from(sequenced);
         self.sent.push((Owned { lsn: position.lsn, kind, seq: position.seq, payload }, position.end));
     }
@@ -185,15 +189,15 @@ proptest! {
 }
 
 #[test]
-fn a_record_may_fill_a_segment_and_no_more() {
+fn a_record_without_a_seq_may_fill_a_segment_and_no_more() {
     let mut run = Run::new();
     let max = usize::try_from(run.wal.record_bytes_max()).expect("small");
     assert_eq!(max, 61_372);
     for _ in 0..3 {
-        run.append(max, 2, true, Claim::Put);
+        run.append(max, 2, false, Claim::Put);
     }
     let end = run.wal.end();
-    let refused = run.wal.append(1, &[&vec![0; max], b"1"], true, Claim::Put);
+    let refused = run.wal.append(1, &[&vec![0; max], b"1"], false, Claim::Put);
     assert!(matches!(refused, Err(Error::RecordTooLarge { bytes, max }) if bytes == max + 1));
     assert_eq!(run.wal.end(), end);
     run.wal.flush_through(end).expect("it is flushed");

@@ -38,7 +38,9 @@ enum Action {
 
 fn action() -> impl Strategy<Value = Action> {
     let length = prop_oneof![8 => 0_usize..3000, 1 => Just(61_372_usize), 2 => 8000_usize..40_000];
+    let in_parts = 61_373_usize..200_000;
     prop_oneof![
+        1 => in_parts.prop_map(|length| Action::Append { length, sequenced: true }),
         12 => (length, prop::bool::weighted(0.8)).prop_map(|(length, sequenced)| Action::Append { length, sequenced }),
         3 => Just(Action::Write),
         2 => (0_u64..4).prop_map(|segments| Action::Trim { segments }),
