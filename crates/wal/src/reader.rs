@@ -171,8 +171,8 @@ fn fetch(wal: &Wal, segment: &SegmentFile, from: Lsn, end: Lsn) -> Result<Vec<u8
 
 impl Wal {
     /// Where the segments begin that exist, oldest first: a position, and the seq that the first sequenced record
-    /// that begins behind the position has, or would have. A [`Reader`] can begin with any of these seqs, and with all above the
-    /// first.
+    /// that begins behind the position has, or would have. A [`Reader`] can begin with any of these seqs, and with all
+    /// above the first.
     #[must_use]
     pub fn segment_starts(&self) -> Vec<(Lsn, u64)> {
         let of = |live: &Live| live.starts().map(|(number, seq)| (self.geometry.first(number), seq)).collect();

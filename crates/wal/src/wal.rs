@@ -118,8 +118,9 @@ impl Wal {
     }
 
     /// Appends a record of a kind of the caller's (not 0), its payload gathered from parts. A `sequenced` record gets
-    /// the next seq, and may be longer than a segment. The record is in memory only until a write or a flush; records appended by later calls are written
-    /// no earlier. On a full disk, `claim` says how far the record may go into the segments that are left.
+    /// the next seq, and may be longer than a segment. The record is in memory only until a write or a flush; records
+    /// appended by later calls are written no earlier. On a full disk, `claim` says how far the record may go into the
+    /// segments that are left.
     ///
     /// # Errors
     /// [`Error::Full`]: nothing was appended, and the log is as good as before. Each call tries to make the missing

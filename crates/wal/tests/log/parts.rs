@@ -44,7 +44,7 @@ fn a_crash_amid_its_parts_leaves_nothing_of_a_record() {
             assert!(disk.corrupt(file_of(&disk, number), 4096..8192));
         }
         let (wal, replayed, shown) = open(&store(&disk), &options(2)).expect("it opens");
-        assert_eq!(shown, [first.clone()], "{}", replayed.tail);
+        assert_eq!(shown, std::slice::from_ref(&first), "{}", replayed.tail);
         assert_eq!(wal.last_seq(), 1);
         // The seq goes to another record, and the parts that are left mean nothing.
         let again = commit(&wal, 3, b"another");
