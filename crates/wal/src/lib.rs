@@ -79,4 +79,4 @@ pub use scheme::{FlushScheme, UnknownFlushScheme};
 pub use segment::{QUIET_ROOM, beyond_new};
 pub use stats::Stats;
 pub use types::{Alone, Companions, Group, Options, Replayed, SEGMENT_BYTES_DEFAULT, Verdict};
-pub use wal::{Announce, Wal};
+pub use wal::{Announce, SEQUENCED_BYTES_MAX, Wal};

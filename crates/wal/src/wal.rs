@@ -36,11 +36,11 @@ use crate::show::Replayer;
 use crate::space::{Batch, Space};
 use crate::stats::{Counters, add};
 use crate::write::Writer;
-use crate::{Claim, Companions, Error, Lsn, Options, Position, Replayed, Result, Stats};
+use crate::{Claim, Companions, Error, Lsn, Options, Position, Replayed, Result};
 use sync::{AtomicU64, Mutex, Ordering};
 
 /// Most bytes of the payload of a sequenced record.
-const SEQUENCED_BYTES_MAX: u64 = 1 << 30;
+pub const SEQUENCED_BYTES_MAX: u64 = 1 << 30;
 /// Most bytes that are copied into buffers at a time, unless a segment has more.
 const WRITTEN_TOGETHER_MAX: usize = 8 << 20;
 
@@ -72,7 +72,7 @@ pub(crate) struct Log {
     /// Position behind the last record, for readers that need no lock otherwise.
     pub(crate) end: AtomicU64,
     /// The position from which a recovery would replay.
-    start: AtomicU64,
+    pub(crate) start: AtomicU64,
     pub(crate) array: Array<Arc<Reserved>>,
     pub(crate) writer: Writer,
     pub(crate) touched: Mutex<Touched>,
@@ -319,6 +319,17 @@ impl Wal {
         log.pool.prepare(log.end(), Instant::now)
     }
 
+    /// Makes the segments that a record of so many bytes would fill, ahead of its append.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn prepare_for(&self, record_bytes: u64, claim: Claim) -> Result<()> {
+        let log = self.log()?;
+        log.failure.check()?;
+        let count = usize::try_from(record_bytes).unwrap_or(usize::MAX).div_ceil(self.geometry.record_bytes_max());
+        log.pool.make_spares(claim.leaves().saturating_add(count))
+    }
+
     /// Most bytes of room that [`Self::prepare`] takes of the disk.
     #[must_use]
     pub fn prepared_bytes(&self) -> u64 {
@@ -338,44 +349,10 @@ impl Wal {
         if bytes < self.geometry.segment_bytes() { Ok(()) } else { log.pool.make_spares(Claim::Put.leaves()) }
     }
 
-    /// Bytes of log that a recovery would replay.
-    #[must_use]
-    pub fn bytes_to_replay(&self) -> u64 {
-        self.log.as_ref().map_or(0, |log| self.end().0.saturating_sub(log.start.load(Ordering::Acquire)))
-    }
-
-    /// Bytes of log from the beginning of the oldest segment that a recovery would read to the end.
-    #[must_use]
-    pub fn bytes_retained(&self) -> u64 {
-        let Some(log) = &self.log else { return 0 };
-        let needed = self.geometry.number(Lsn(log.start.load(Ordering::Acquire)));
-        self.bytes_from(log.pool.first_live().map(|first| first.max(needed)))
-    }
-
-    /// Bytes of log from the beginning of the oldest segment that is kept to the end.
-    #[must_use]
-    pub fn bytes_kept(&self) -> u64 {
-        self.bytes_from(self.log.as_ref().and_then(|log| log.pool.first_live()))
-    }
-
-    fn bytes_from(&self, first: Option<u64>) -> u64 {
-        first.map_or(0, |first| self.end().0.saturating_sub(self.geometry.base(first).0))
-    }
-
     /// The failure after which the log takes no more records, if there was one.
     #[must_use]
     pub fn failed(&self) -> Option<Error> {
         self.log.as_ref().and_then(|log| log.failure.get())
-    }
-
-    /// Counts of the log since its opening.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let Some(log) = &self.log else {
-            return Stats::default();
-        };
-        let (segments_live, segments_spare) = log.pool.counts();
-        Stats { segments_live, segments_spare, ..log.counters.snapshot() }
     }
 
     /// Most bytes of the payload of a record that fits into a segment. Only a sequenced record may be longer.

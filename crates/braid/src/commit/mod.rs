@@ -13,6 +13,7 @@
 
 pub(crate) mod carry_out;
 pub(crate) mod item;
+mod long;
 pub(crate) mod pacing;
 pub(crate) mod reads;
 pub(crate) mod schema;
@@ -145,13 +146,19 @@ impl Engine {
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         // Document bytes are counted where documents are written.
         let turn = self.admit(record_bytes, reclaims(items))?;
+        let room = self.take_room(record_bytes, reclaims(items))?;
         let documents = self.find_room_for_documents(items, &inline)?;
         let payload = Arc::new(encode(items, &documents, record_bytes, &self.clock));
         match self.place(items, &payload, durability, check, owner) {
             Ok(Placed::At(position)) => {
                 self.counters.committed(items.len(), bytes);
                 self.keep_written(items, &documents);
-                Ok(Tried::Placed(Submitted::at(position, durability, turn)))
+                let submitted = Submitted::at(position, durability, turn);
+                if let Some(room) = room {
+                    self.settle_at_once(&submitted)?;
+                    room.end();
+                }
+                Ok(Tried::Placed(submitted))
             }
             Ok(Placed::Locked(locked)) => {
                 abandon(items, &documents);
@@ -252,7 +259,7 @@ impl Engine {
             check_expires(item.expires)?;
             bytes += inline.record_bytes(item) as u64;
         }
-        let limit = self.wal.record_bytes_max();
+        let limit = self.commit_bytes_max();
         if bytes > limit {
             return Err(Error::BatchTooLarge { bytes, limit, inline: INLINE_BYTES_MAX });
         }
@@ -373,8 +380,7 @@ impl Engine {
     fn append_once(
         &self, kind: u8, payload: &[u8], reclaims: bool, announce: wal::Announce<'_>,
     ) -> std::result::Result<wal::Position, wal::Error> {
-        let claim = if reclaims { wal::Claim::Delete } else { wal::Claim::Put };
-        self.wal.append_announced(kind, &[payload], true, claim, announce)
+        self.wal.append_announced(kind, &[payload], true, claim(reclaims), announce)
     }
 
     /// Makes room in the log: a checkpoint trims the log, and the part that is kept only for others goes first. So the
@@ -479,6 +485,11 @@ impl Inline {
         let expiry = if item.expires.is_some() { Expiry::BYTES } else { 0 };
         7 + item.key.len() + expiry + value
     }
+}
+
+/// How far the record of a commit that only deletes, or another one, may go on a full disk.
+const fn claim(reclaims: bool) -> wal::Claim {
+    if reclaims { wal::Claim::Delete } else { wal::Claim::Put }
 }
 
 /// Whether a commit only deletes.

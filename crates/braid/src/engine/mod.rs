@@ -130,6 +130,8 @@ pub(crate) struct Engine {
     pub(crate) stretches: Stretches,
     /// Held during a flush of the log for pages, or of files that the log or an image will refer to.
     pub(crate) flushing: Mutex<()>,
+    /// Held during a commit whose record is longer than a segment of the log.
+    pub(crate) long_commit: Mutex<()>,
     pub(crate) counters: EngineCounters,
     /// One creation or drop of a table at a time.
     pub(crate) schema: Mutex<()>,
@@ -209,6 +211,7 @@ impl Engine {
             upkeep: Mutex::default(),
             stretches: Stretches::default(),
             flushing: Mutex::default(),
+            long_commit: Mutex::default(),
             counters: EngineCounters::new(replayed),
             schema: Mutex::new(()),
             writing: RwLock::new(()),

@@ -218,6 +218,14 @@ impl Pressure {
         Taken { used, log_is_due }
     }
 
+    /// Takes `bytes` of the budget for a single commit, however full the buffer is. Writers wait until they are given
+    /// back ([`Self::forget`]). Returns the bytes that are taken then.
+    pub(crate) fn reserve(&self, bytes: u64) -> u64 {
+        let mut state = self.state.lock();
+        state.used += bytes;
+        state.used
+    }
+
     /// `done` bytes of the queues being applied are done, though their memory is not back yet.
     pub(crate) fn progress(&self, done: u64) {
         self.state.lock().done = done;

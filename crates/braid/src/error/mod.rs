@@ -39,9 +39,9 @@ pub enum Error {
         /// Most bytes of a value.
         limit: u64,
     },
-    /// A batch does not fit one log record.
+    /// A batch or transaction is larger than memory allows.
     #[error(
-        "a batch of {bytes} bytes is too large: at most {limit} bytes commit together (values above {inline} bytes, and others that it brings as documents, count as 28). Nothing was written; split it"
+        "a batch of {bytes} bytes is too large: at most {limit} bytes commit together (values above {inline} bytes, and others that it brings as documents, count as 28). Nothing was written; split it, or give the database more memory"
     )]
     BatchTooLarge {
         /// Bytes of the batch in the log.

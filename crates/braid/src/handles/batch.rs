@@ -53,6 +53,10 @@ struct Target {
 /// A later operation replaces an earlier one of the same batch on the same key. A later range delete replaces the
 /// earlier operations on keys in its range.
 ///
+/// A batch may have as many operations as memory allows: half of the write buffer and a quarter of the cache
+/// ([`Options::memory_bytes`](crate::Options::memory_bytes)), or a segment of the log where that is more. Values above
+/// 2 KiB do not count. While a batch longer than a segment of the log, 16 MiB, is written, other writers wait.
+///
 /// A batch can be written again, and to no other database than that of its tables. Unlike other handles, it does not
 /// keep that database open.
 ///

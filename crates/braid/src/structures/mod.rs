@@ -77,6 +77,13 @@ impl Structures {
         self.room.adapt(&self.kinds, tables);
     }
 
+    /// Takes so many bytes from the buffer pool, in place of those taken before.
+    pub(crate) fn take_from_pool(&self, bytes: u64, tables: &[Footprint]) {
+        if self.pool.take(bytes) {
+            self.pool.divide(tables);
+        }
+    }
+
     /// Fills the reserve, then appends documents. So on a full disk an append fails while operations that free space
     /// still have the reserve.
     pub(crate) fn append_documents(&self, documents: &DocLog, packed: &PackedDocuments<'_>) -> Result<Vec<DocPointer>> {

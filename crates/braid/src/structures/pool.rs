@@ -1,6 +1,9 @@
 //! The buffer pool: one sum of memory, divided among the caches of the kinds of structures and that of documents.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use cache::Part;
 use index::{Kind, Lookups};
@@ -19,6 +22,8 @@ pub(super) struct Pool {
     kinds: Arc<Kinds>,
     documents: Arc<Documents>,
     bytes: u64,
+    /// Bytes of these that somebody else uses.
+    taken: AtomicU64,
     lent: Mutex<Lent>,
 }
 
@@ -40,7 +45,8 @@ pub(crate) struct StructureCache {
 impl Pool {
     /// A pool that is the first kind's as long as there is no table.
     pub(super) fn new(kinds: &Arc<Kinds>, documents: &Arc<Documents>, bytes: u64) -> Self {
-        let pool = Self { kinds: Arc::clone(kinds), documents: Arc::clone(documents), bytes, lent: Mutex::default() };
+        let (kinds, documents) = (Arc::clone(kinds), Arc::clone(documents));
+        let pool = Self { kinds, documents, bytes, taken: AtomicU64::new(0), lent: Mutex::default() };
         pool.divide(&[]);
         pool
     }
@@ -57,11 +63,18 @@ impl Pool {
         let wanted: Vec<Option<u64>> =
             self.with_caches().map(|(structure, kind)| wanted(structure, kind, tables)).collect();
         let nodes = wanted.iter().flatten().sum();
-        let documents = documents_share(self.bytes, nodes, tables);
-        let mut shares = kinds_shares(self.bytes - documents, &wanted);
+        let bytes = self.bytes.saturating_sub(self.taken.load(Ordering::Relaxed));
+        let documents = documents_share(bytes, nodes, tables);
+        let mut shares = kinds_shares(bytes - documents, &wanted);
         shares.push(documents);
         set(&self.parts(), &shares, |part| part.stats().capacity_bytes, |part, bytes| part.set_capacity(bytes));
         self.divide_loan(&mut self.lent.lock());
+    }
+
+    /// Takes so many bytes in place of those taken before, from the next division on. Returns whether that is another
+    /// number.
+    pub(super) fn take(&self, bytes: u64) -> bool {
+        self.taken.swap(bytes, Ordering::Relaxed) != bytes
     }
 
     fn with_caches(&self) -> impl Iterator<Item = (Structure, &dyn Kind)> {

@@ -436,7 +436,10 @@ impl World {
     }
 
     fn commit_many(&mut self, db: &Database, tables: &[Table; 2]) -> braid::Result<()> {
-        let operations = self.random.random_range(30..60);
+        // Some commits take several segments of the log.
+        let is_long = self.value_bytes >= 100 && self.random.random_bool(0.15);
+        let operations = if is_long { 100_000 / self.value_bytes..200_000 / self.value_bytes } else { 30..60 };
+        let operations = self.random.random_range(operations).min(1000);
         self.write(db, tables, operations)
     }
 

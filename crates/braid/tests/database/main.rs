@@ -42,6 +42,7 @@ mod history;
 mod in_place;
 mod load;
 mod loans;
+mod long_commits;
 mod open;
 mod range_delete;
 mod rest;

@@ -54,7 +54,7 @@ fn a_database_is_a_map() {
 /// The steps do what they are for: trees grow high, lose their height, and give everything back.
 #[test]
 fn cases_reach_what_they_are_for() {
-    let fill = |shape, size| Step::Fill { shape, from: 0, count: 700, size, expire: None };
+    let fill = |shape, size| Step::Fill { shape, from: 0, count: 700, size, expire: None, at_once: false };
     let clear = |order| Step::Clear { range: Range::all(), keep: 0, order };
     let steps = vec![
         fill(Shape::Far, Size::Small(40)),

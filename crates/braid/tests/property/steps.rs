@@ -19,7 +19,7 @@ pub(crate) struct Case {
 pub(crate) enum Step {
     /// One commit.
     Write(Vec<(Key, Change)>),
-    /// Puts of neighbouring keys, in several commits.
+    /// Puts of neighbouring keys.
     Fill {
         shape: Shape,
         from: u32,
@@ -27,6 +27,8 @@ pub(crate) enum Step {
         size: Size,
         /// Minutes after which they expire, if they do.
         expire: Option<u64>,
+        /// In as few commits as can be.
+        at_once: bool,
     },
     /// So many minutes pass.
     Pass {
@@ -223,12 +225,14 @@ fn range() -> impl Strategy<Value = Range> {
 
 fn fill() -> impl Strategy<Value = Step> {
     let expire = prop::option::weighted(0.3, 1..30_u64);
-    (shape(), 0..KEYS, 1..KEYS, size(), expire).prop_map(|(shape, from, count, size, expire)| Step::Fill {
+    let pairs = (shape(), 0..KEYS, 1..KEYS, size());
+    (pairs, expire, any::<bool>()).prop_map(|((shape, from, count, size), expire, at_once)| Step::Fill {
         shape,
         from,
         count,
         size,
         expire,
+        at_once,
     })
 }
 

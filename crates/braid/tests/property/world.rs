@@ -19,6 +19,8 @@ use crate::values::value;
 /// Most keys and bytes of a commit; a step that has more makes several.
 const COMMIT_KEYS: usize = 50;
 const COMMIT_BYTES: usize = 40 << 10;
+/// Bytes of a commit that takes several segments of the log.
+const LONG_COMMIT_BYTES: usize = 250 << 10;
 
 /// Most snapshots kept at a time.
 const SNAPSHOTS: usize = 6;
@@ -156,7 +158,11 @@ impl World {
                 let writes = changes.iter().map(|(key, change)| self.change(*key, *change)).collect();
                 self.commit_all(writes)
             }
-            Step::Fill { shape, from, count, size, expire } => self.fill(*shape, *from, *count, *size, *expire),
+            Step::Fill { shape, from, count, size, expire, at_once } => {
+                let change = expire.map_or(Change::Put(*size), |minutes| Change::PutFor(*size, minutes));
+                let writes = self.puts(*shape, *from, *count, change);
+                if *at_once { self.commit_in(writes, usize::MAX, LONG_COMMIT_BYTES) } else { self.commit_all(writes) }
+            }
             Step::Pass { minutes } => {
                 self.pass(*minutes);
                 Ok(())
@@ -274,10 +280,15 @@ impl World {
     }
 
     fn commit_all(&mut self, writes: Vec<Write>) -> Outcome<()> {
+        self.commit_in(writes, COMMIT_KEYS, COMMIT_BYTES)
+    }
+
+    /// Commits of at most so many keys and bytes.
+    fn commit_in(&mut self, writes: Vec<Write>, keys: usize, most: usize) -> Outcome<()> {
         let (mut commit, mut bytes) = (Vec::new(), 0);
         for write in writes {
             let more = write.bytes();
-            if commit.len() == COMMIT_KEYS || !commit.is_empty() && bytes + more > COMMIT_BYTES {
+            if commit.len() == keys || !commit.is_empty() && bytes + more > most {
                 self.commit(std::mem::take(&mut commit))?;
                 bytes = 0;
             }
@@ -373,12 +384,6 @@ impl World {
     fn puts(&mut self, shape: Shape, from: u32, count: u32, change: Change) -> Vec<Write> {
         let numbers = from..KEYS.min(from + count);
         numbers.map(|number| self.change(Key { shape, number }, change)).collect()
-    }
-
-    fn fill(&mut self, shape: Shape, from: u32, count: u32, size: Size, expire: Option<u64>) -> Outcome<()> {
-        let change = expire.map_or(Change::Put(size), |minutes| Change::PutFor(size, minutes));
-        let writes = self.puts(shape, from, count, change);
-        self.commit_all(writes)
     }
 
     fn load(&mut self, shape: Shape, from: u32, count: u32, size: Size) -> Outcome<()> {

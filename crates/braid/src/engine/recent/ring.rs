@@ -69,8 +69,13 @@ impl Ring {
         if commits.watchers == 0 {
             return;
         }
-        commits.bytes += payload.len();
         commits.pushed += 1;
+        if payload.len() > RING_BYTES {
+            commits.newest.clear();
+            (commits.bytes, commits.floor) = (0, seq);
+            return;
+        }
+        commits.bytes += payload.len();
         commits.newest.push_back((seq, payload.to_vec()));
         while commits.bytes > RING_BYTES {
             let Some((seq, payload)) = commits.newest.pop_front() else { break };

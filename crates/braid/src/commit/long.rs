@@ -1,0 +1,79 @@
+//! Memory for a commit whose record is longer than a segment of the log.
+//!
+//! 1. Such a commit is in memory twice: as its record, and in the queues. For both it takes the write buffer, and for
+//!    the rest up to half of the buffer pool. Other commits wait, and what waits to be applied is applied first.
+//! 2. Where the queues took more than the write buffer, they are applied before the pool gets its memory back.
+//!
+//! Invariant: one such commit at a time. Its bytes and those that wait are within the write buffer and the part of the
+//! pool, but for the bytes of commits that were admitted before.
+
+use parking_lot::MutexGuard;
+
+use crate::{
+    commit::claim,
+    engine::Engine,
+    error::{Error, Result},
+    tables::usage,
+};
+
+/// The record, and its operations in the queues.
+const COPIES: u64 = 2;
+/// The part of the buffer pool that a commit may take, as its divisor.
+const POOL_PART: u64 = 2;
+
+/// The memory of a long commit, taken until this is dropped.
+pub(super) struct Room<'a> {
+    engine: &'a Engine,
+    /// Of the write buffer.
+    buffer: u64,
+    /// Of the buffer pool.
+    pool: u64,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Engine {
+    /// Most bytes of the record of a commit.
+    pub(crate) fn commit_bytes_max(&self) -> u64 {
+        let memory = self.pressure.budget() + self.tuning.cache_bytes / POOL_PART;
+        (memory / COPIES).clamp(self.wal.record_bytes_max(), wal::SEQUENCED_BYTES_MAX)
+    }
+
+    /// Takes memory, and makes segments of the log, for a commit whose record has so many bytes. None for an ordinary
+    /// one.
+    pub(super) fn take_room(&self, record_bytes: u64, reclaims: bool) -> Result<Option<Room<'_>>> {
+        if record_bytes <= self.wal.record_bytes_max() {
+            return Ok(None);
+        }
+        let turn = self.long_commit.lock();
+        let bytes = COPIES * record_bytes;
+        let buffer = bytes.min(self.pressure.budget());
+        let room = Room { engine: self, buffer, pool: bytes - buffer, _turn: turn };
+        self.loans.call_in(self.pressure.reserve(buffer), &self.structures);
+        self.structures.take_from_pool(room.pool, &usage::footprints(&self.catalog.live()));
+        self.ask(false)?;
+        match self.wal.prepare_for(record_bytes, claim(reclaims)) {
+            // The append finds out whether more room can be made.
+            Err(wal::Error::Full { .. }) => {}
+            made => made.map_err(|error| self.write_error(error.into()))?,
+        }
+        Ok(Some(room))
+    }
+}
+
+impl Room<'_> {
+    /// Gives the memory back, once the commit is visible.
+    pub(super) fn end(self) {
+        if self.pool > 0 {
+            // Whether this works or not, the commit has happened.
+            let _: std::result::Result<(), Error> = self.engine.ask(false);
+        }
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.engine.structures.take_from_pool(0, &usage::footprints(&self.engine.catalog.live()));
+        self.engine.pressure.forget(self.buffer);
+        self.engine.lend();
+    }
+}
