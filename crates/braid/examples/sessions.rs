@@ -24,12 +24,11 @@ impl Sessions {
 
     /// The user of a session, which lives on from now. None where the session is over.
     fn touch(&self, token: &str) -> braid::Result<Option<String>> {
-        let Some(user) = self.tokens.get(token)? else { return Ok(None) };
-        // Only where the session is still that user's: a logout meanwhile is not undone.
-        match self.tokens.compare_and_swap_expiring(token, Some(&user), &user, LIFETIME)? {
-            Swap::Done => Ok(Some(String::from_utf8_lossy(&user).into_owned())),
-            Swap::Refused(_) => Ok(None),
+        // A logout meanwhile is not undone: what is not there any more is not renewed.
+        if !self.tokens.renew(token, LIFETIME)? {
+            return Ok(None);
         }
+        Ok(self.tokens.get(token)?.map(|user| String::from_utf8_lossy(&user).into_owned()))
     }
 
     fn end(&self, token: &str) -> braid::Result<()> {

@@ -266,7 +266,7 @@ pub struct SegmentImage {
     pub id: SegmentId,
     /// Bytes from the beginning to the end of the last document that was ever retained: the file is at least that long.
     pub length: u64,
-    /// Bytes of retained documents.
+    /// Bytes of retained documents, of each as often as it is retained.
     pub live_bytes: u64,
     /// Whether nothing more is appended to the segment.
     pub sealed: bool,
@@ -326,11 +326,11 @@ impl DocImage {
             let after = segments.last().map_or(0, |before| before.id.0);
             let valid = segment.id.0 > after
                 && segment.id.0 < next
-                && segment.live_bytes <= segment.length
+                && (segment.length > 0 || segment.live_bytes == 0)
                 && u64_at(fields, 24) <= 1;
             if !valid {
                 let at = (IMAGE_HEADER + index * IMAGE_SEGMENT) as u64;
-                let expected = format!("a number in {}..{next}, live bytes within its length", after + 1);
+                let expected = format!("a number in {}..{next}, and a length where it has live bytes", after + 1);
                 return Err(Error::corrupt(file, at, "segment", expected, format!("{segment:?}")));
             }
             segments.push(segment);
@@ -509,6 +509,6 @@ mod tests {
         change(|image| image.next = SegmentId(8));
         change(|image| image.segments[0].id = SegmentId(0));
         change(|image| image.segments.swap(0, 1));
-        change(|image| image.segments[0].live_bytes = 4097);
+        change(|image| image.segments[0].length = 0);
     }
 }

@@ -32,7 +32,8 @@ pub struct Stats {
     pub segments: u64,
     /// Bytes of all segments, including dead and reserved ones.
     pub bytes: u64,
-    /// Bytes of retained documents, with headers and padding.
+    /// Bytes of retained documents, with headers and padding. A document to which several versions of its key refer
+    /// counts as often.
     pub live_bytes: u64,
     /// Bytes of pinned segments that are not live: older states hold them.
     pub pinned_bytes: u64,
@@ -354,7 +355,7 @@ impl Segments {
         self.check(pointer)?;
         if let Some(segment) = self.all.get_mut(&pointer.segment) {
             segment.pending.remove(&pointer.offset);
-            segment.live_bytes += pointer.stored_bytes();
+            segment.live_bytes = segment.live_bytes.saturating_add(pointer.stored_bytes());
             segment.last_commit = segment.last_commit.max(commit);
             segment.retained_end = segment.retained_end.max(pointer.offset + pointer.stored_bytes());
             segment.dead_in_image = false;
@@ -371,7 +372,7 @@ impl Segments {
         let Some(segment) = self.all.get(&retained.segment) else {
             return wrong("a segment".to_owned(), "none".to_owned());
         };
-        if retained.end > segment.end || retained.bytes > retained.end {
+        if retained.end > segment.end || (retained.end == 0 && retained.bytes > 0) {
             let expected = format!("{} bytes up to {}", retained.bytes, retained.end);
             return wrong(expected, format!("{} bytes in the segment", segment.end));
         }
@@ -384,7 +385,7 @@ impl Segments {
         self.check_in(retained)?;
         if let Some(segment) = self.all.get_mut(&retained.segment) {
             segment.pending.clear();
-            segment.live_bytes += retained.bytes;
+            segment.live_bytes = segment.live_bytes.saturating_add(retained.bytes);
             segment.retained_end = segment.retained_end.max(retained.end);
             segment.dead_in_image = false;
         }
@@ -488,7 +489,7 @@ impl Segments {
         for (id, segment) in &self.all {
             stats.segments += 1;
             stats.bytes += segment.end;
-            stats.live_bytes += segment.live_bytes;
+            stats.live_bytes = stats.live_bytes.saturating_add(segment.live_bytes);
             // A short or missing file has more live bytes than bytes.
             stats.pinned_bytes += if segment.pinned { segment.end.saturating_sub(segment.live_bytes) } else { 0 };
             stats.dead_bytes += if self.is_dead(*id, segment) { segment.end } else { 0 };

@@ -173,7 +173,8 @@ impl Engine {
 
     /// Keeps short documents in lent memory: with fewer of them, they would be in a queue.
     fn keep_written(&self, items: &[Item<'_>], documents: &[Option<DocPointer>]) {
-        let short = items.iter().zip(documents).filter(|(item, _)| item.value.len() <= INLINE_BYTES_MAX);
+        let is_short = |item: &Item<'_>| item.operation == BatchOperation::Put && item.value.len() <= INLINE_BYTES_MAX;
+        let short = items.iter().zip(documents).filter(|(item, _)| is_short(item));
         for (item, pointer) in short {
             if let Some(pointer) = pointer {
                 self.structures.documents().put_written(item.table.id, pointer, item.value);
@@ -334,7 +335,7 @@ impl Engine {
 
     /// Writes the values that do not go to the log, all values of one table in one psync.
     fn write_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
-        let mut pointers = vec![None; items.len()];
+        let mut pointers: Vec<_> = items.iter().map(Item::kept_document).collect();
         let is_document = |item: &Item<'_>| inline.is_document(item);
         let coming: u64 = items.iter().filter(|item| is_document(item)).map(|item| item.value.len() as u64).sum();
         if coming > 0 {
@@ -472,7 +473,7 @@ impl Inline {
     /// Whether the value goes to the document log.
     fn is_document(&self, item: &Item<'_>) -> bool {
         if item.operation != BatchOperation::Put {
-            return false;
+            return item.operation == BatchOperation::Renew;
         }
         let brings_many = || self.documents.iter().any(|(table, _)| *table == item.table.id);
         let length = item.value.len();
@@ -494,7 +495,7 @@ const fn claim(reclaims: bool) -> wal::Claim {
 
 /// Whether a commit only deletes.
 fn reclaims(items: &[Item<'_>]) -> bool {
-    items.iter().all(|item| item.operation != BatchOperation::Put)
+    items.iter().all(Item::deletes)
 }
 
 /// Fails when a key or a value is outside the limits.
@@ -533,8 +534,10 @@ fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], bytes_max: u64, 
                 continue;
             }
             (BatchOperation::Delete, _) => Operation::Delete,
-            (BatchOperation::Put, Some(document)) => Operation::Put(Payload::Document(*document), expiry),
-            (BatchOperation::Put, None) => Operation::Put(Payload::Inline(item.value), expiry),
+            (BatchOperation::Put | BatchOperation::Renew, Some(document)) => {
+                Operation::Put(Payload::Document(*document), expiry)
+            }
+            (BatchOperation::Put | BatchOperation::Renew, None) => Operation::Put(Payload::Inline(item.value), expiry),
         };
         format::put_operation(&mut payload, item.table.id, item.key, operation);
     }
@@ -544,8 +547,8 @@ fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], bytes_max: u64, 
 /// Gives back the documents of a commit that does not happen.
 fn abandon(items: &[Item<'_>], documents: &[Option<DocPointer>]) {
     for (item, document) in items.iter().zip(documents) {
-        if let Some(document) = document {
-            item.table.documents.abandon(document);
+        if let Some(document) = document.filter(|_| item.operation == BatchOperation::Put) {
+            item.table.documents.abandon(&document);
         }
     }
 }

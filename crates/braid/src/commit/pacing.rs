@@ -36,7 +36,7 @@ impl Filling {
                 0 if segment.is_settled => filling.dead_bytes += segment.bytes,
                 live => {
                     filling.bytes += segment.bytes;
-                    filling.live_bytes += live;
+                    filling.live_bytes = filling.live_bytes.saturating_add(live);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The database handle.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::SystemTime};
 
 use index::Seq;
 use psync::{Psync, probe::LearnedProfile};
@@ -17,7 +17,7 @@ use crate::{
     open,
     options::{Options, TableOptions},
     verify::{self, Verification, VerifyProgress},
-    words::{durability::Durability, structure::Structure},
+    words::{clock::of_1970, durability::Durability, structure::Structure},
 };
 
 /// An open database. Cheap to clone; dropping the last handle, table or range closes the database.
@@ -255,6 +255,18 @@ impl Database {
     #[must_use]
     pub fn write_buffer_bytes(&self) -> u64 {
         self.engine().tuning.write_buffer_bytes
+    }
+
+    /// The time by which values expire. It never runs backwards, whatever is done to the clock.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        of_1970(self.engine().clock.now().0)
+    }
+
+    /// The seq of the newest commit that is visible.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.engine().publisher.visible()
     }
 
     /// Directory of the database.

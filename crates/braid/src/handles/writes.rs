@@ -49,6 +49,36 @@ impl Table {
         self.engine().commit(&batch, self.engine().options.durability)
     }
 
+    /// Gives the value of `key` another expiry, as [`Table::put_expiring`] does with a value. Returns whether there is a
+    /// value. A value that is a document is neither read nor written again, however long it is. No other commit of the
+    /// key comes between.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use std::time::Duration;
+    ///
+    /// let sessions = db.table("sessions", braid::Structure::BTree)?;
+    /// let hour = Duration::from_secs(3600);
+    /// sessions.put_expiring("ada", vec![0; 1 << 20], hour)?;
+    /// assert!(sessions.renew("ada", 2 * hour)?); // writes a few bytes
+    /// assert!(!sessions.renew("grace", hour)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Table::put_expiring`].
+    pub fn renew(&self, key: impl AsRef<[u8]>, expires: impl Into<Expires>) -> Result<bool> {
+        let mut transaction = Database::of(&self.handle).begin()?;
+        let is_there = transaction.renew(self, key, expires)?;
+        if is_there {
+            transaction.commit()?;
+        }
+        Ok(is_there)
+    }
+
     /// Deletes `key`. An absent key is no error.
     ///
     /// # Errors

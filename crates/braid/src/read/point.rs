@@ -113,6 +113,18 @@ pub(crate) fn contains(engine: &Engine, table: &TableCore, key: &[u8], then: Opt
     Ok(is_there)
 }
 
+/// The value of `key` as it is stored, now or at the moment `then`. While the state is held, a document stays where it
+/// is.
+pub(crate) fn find(
+    engine: &Engine, table: &TableCore, key: &[u8], then: Option<&dyn Then>,
+) -> Result<(Arc<TableState>, Option<Stored>)> {
+    table.check_key(key)?;
+    table.traffic.looked_up(1);
+    let (state, at) = moment(engine, table, then)?;
+    let found = find_many(&state, &[key], at)?.pop().flatten();
+    Ok((state, found.and_then(|found| found.value)))
+}
+
 /// The expiry of `key`, now or at the moment `then`.
 pub(crate) fn expiry(
     engine: &Engine, table: &TableCore, key: &[u8], then: Option<&dyn Then>,

@@ -290,7 +290,7 @@ fn fullest_of_garbage(mut usage: Vec<Usage>, filling: &Filling, segment_bytes: u
         if left <= goal || moved + segment.live_bytes > most && !chosen.is_empty() {
             break;
         }
-        left -= segment.bytes - segment.live_bytes;
+        left = left.saturating_sub(segment.bytes.saturating_sub(segment.live_bytes));
         moved += segment.live_bytes;
         chosen.insert(segment.segment);
     }

@@ -148,6 +148,12 @@ impl ManualClock {
         self.of_day.store(since_1970(now), Ordering::Release);
     }
 
+    /// The time of day that the clock shows.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        of_1970(self.of_day.load(Ordering::Acquire))
+    }
+
     fn instant(&self) -> Instant {
         self.begun + Duration::from_millis(self.steady.load(Ordering::Acquire))
     }
@@ -192,8 +198,13 @@ impl Expires {
 
 /// The time of an expiry.
 pub(crate) fn system_time(expiry: Expiry) -> SystemTime {
-    let since = Duration::from_millis(expiry.millis());
-    // An expiry beyond the range of the system's time becomes second `u32::MAX` after 1970, which is as far away.
+    of_1970(expiry.millis())
+}
+
+/// The time of day so many milliseconds after the beginning of 1970.
+pub(crate) fn of_1970(millis: u64) -> SystemTime {
+    let since = Duration::from_millis(millis);
+    // A time beyond the range of the system's time becomes second `u32::MAX` after 1970, which is as far away.
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH + Duration::from_secs(u32::MAX.into()))
 }
 

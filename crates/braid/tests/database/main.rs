@@ -45,6 +45,7 @@ mod loans;
 mod long_commits;
 mod open;
 mod range_delete;
+mod renewal;
 mod rest;
 mod rounds;
 mod salvage;

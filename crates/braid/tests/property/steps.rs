@@ -30,6 +30,12 @@ pub(crate) enum Step {
         /// In as few commits as can be.
         at_once: bool,
     },
+    /// Some neighbouring keys that are there expire after so many minutes, with the values that they have.
+    Renew {
+        from: usize,
+        count: usize,
+        minutes: u64,
+    },
     /// So many minutes pass.
     Pass {
         minutes: u64,
@@ -256,6 +262,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => prop::collection::vec((key(), change()), 1..50).prop_map(Step::Write),
         4 => fill(),
+        3 => (any::<usize>(), 1..40_usize, 1..30_u64)
+            .prop_map(|(from, count, minutes)| Step::Renew { from, count, minutes }),
         3 => (0..20_u64).prop_map(|minutes| Step::Pass { minutes }),
         1 => (shape(), 0..KEYS, 1..KEYS, size()).prop_map(|(shape, from, count, size)| Step::Load { shape, from, count, size }),
         3 => clear(),

@@ -163,6 +163,7 @@ impl World {
                 let writes = self.puts(*shape, *from, *count, change);
                 if *at_once { self.commit_in(writes, usize::MAX, LONG_COMMIT_BYTES) } else { self.commit_all(writes) }
             }
+            Step::Renew { from, count, minutes } => self.renew(*from, *count, self.now + minutes * MINUTE),
             Step::Pass { minutes } => {
                 self.pass(*minutes);
                 Ok(())
@@ -262,6 +263,23 @@ impl World {
         }
     }
 
+    fn renew(&mut self, from: usize, count: usize, expiry: u64) -> Outcome<()> {
+        let skipped = from % self.content.len().max(1);
+        let some = self.content.iter().skip(skipped).take(count);
+        let pairs: Vec<_> = some.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let (db, table) = self.open()?;
+        let mut transaction = db.begin().map_err(text)?;
+        for (key, _) in &pairs {
+            if !transaction.renew(table, key, time(expiry)).map_err(text)? {
+                return Err(format!("key {key:?} is not there to be renewed"));
+            }
+        }
+        let done = transaction.commit();
+        self.doubtful = pairs.into_iter().map(|(key, value)| Write::Set(key, Some(value), Some(expiry))).collect();
+        done.map_err(text)?;
+        self.acknowledged()
+    }
+
     fn pass(&mut self, minutes: u64) {
         self.clock.advance(Duration::from_millis(minutes * MINUTE));
         self.now += minutes * MINUTE;
@@ -339,7 +357,9 @@ impl World {
     fn roll_back(&mut self, which: usize) -> Outcome<()> {
         let Some((&to, _)) = self.states.iter().nth(which % self.states.len().max(1)) else { return Ok(()) };
         let (mut content, mut expiries) = self.states[&to].clone();
+        let before = content.len();
         content.retain(|key, _| expiries.get(key).is_none_or(|at| *at > self.now));
+        self.seen.expired += before - content.len();
         expiries.retain(|_, at| *at > self.now);
         self.rolling = Some((content, expiries));
         let seq = self.open()?.1.roll_back(to).map_err(text)?;
@@ -379,6 +399,17 @@ impl World {
                 Write::DeleteRange(_) => {}
             }
         }
+    }
+
+    /// Whether an interrupted commit, of the values that were there before, is seen by an expiry.
+    fn is_renewed(&self) -> Outcome<bool> {
+        for write in &self.doubtful {
+            let Write::Set(key, Some(_), Some(expiry)) = write else { continue };
+            if self.content.contains_key(key) && self.expiries.get(key) != Some(expiry) {
+                return Ok(self.open()?.1.expiry(key).map_err(text)? == Some(time(*expiry)));
+            }
+        }
+        Ok(false)
     }
 
     fn puts(&mut self, shape: Shape, from: u32, count: u32, change: Change) -> Vec<Write> {
@@ -526,7 +557,7 @@ impl World {
             break;
         }
         let found = read_all(&self.open()?.1)?;
-        if difference(&self.content, &found).is_some() {
+        if difference(&self.content, &found).is_some() || self.is_renewed()? {
             self.settle();
             self.take_back();
         }

@@ -15,8 +15,10 @@
 //! exception: its begin may wait until earlier commits are visible.
 
 mod conflict;
+mod locks;
 mod options;
 mod range;
+mod renewal;
 mod run;
 mod writes;
 
@@ -28,10 +30,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::SystemTime,
 };
 
-use index::{Bounds, Seq, TableId};
+use index::{Bounds, Seq};
 use parking_lot::Mutex;
 
 pub use options::{Isolation, TransactionOptions};
@@ -43,10 +45,10 @@ use writes::Writes;
 
 use crate::{
     commit::{
-        check_expires, check_pair, not_locked,
+        check_expires, check_pair,
         reads::{self, Reads},
         settle::Submitted,
-        validate::{self, Changed, Check},
+        validate::{Changed, Check},
     },
     engine::{
         Engine,
@@ -250,111 +252,12 @@ impl Transaction {
             }
             None => {
                 self.note_key(table, key)?;
-                point::expiry(table.engine(), &table.core, key, Some(&*self.pin))
+                match self.writes.renewed(table.core.id, key) {
+                    Some(expires) => Ok(Some(system_time(expires.expiry(self.engine().clock.now())))),
+                    None => point::expiry(table.engine(), &table.core, key, Some(&*self.pin)),
+                }
             }
         }
-    }
-
-    /// Locks `key` until the transaction ends and returns its newest value. No other commit can write the key
-    /// meanwhile, so this transaction's commit is in no conflict over the key. Waits for another holder of the lock.
-    ///
-    /// The effect on the snapshot depends on earlier reads:
-    ///
-    /// - A transaction that has read nothing yet gets a new snapshot, as of now, for all its reads.
-    /// - A transaction that has read keeps its snapshot, and is in conflict where the key was changed since the begin.
-    ///
-    /// # Errors
-    /// [`Error::LockTimeout`], [`Error::Deadlock`], [`Error::Conflict`]; as [`Transaction::get`] and
-    /// [`Transaction::put`].
-    pub fn get_for_update(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
-        let key = key.as_ref();
-        let found = self.get_many_for_update(table, &[key])?;
-        Ok(found.into_iter().next().flatten())
-    }
-
-    /// Locks many keys at once and returns their newest values. The keys are locked in key order, so two transactions
-    /// that lock the same keys in one call each do not wait for each other.
-    ///
-    /// As [`Transaction::get_for_update`]. A separate call for a second key keeps the snapshot of the first call, so
-    /// that second key is either unchanged or in conflict.
-    ///
-    /// # Errors
-    /// As [`Transaction::get_for_update`].
-    pub fn get_many_for_update<K: AsRef<[u8]>>(&mut self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
-        let mut sorted: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        sorted.sort_unstable();
-        sorted.dedup();
-        let mut changed = None;
-        let locked = self.lock_newest(table, &sorted, &mut changed);
-        self.noting(locked, changed)?;
-        self.get_many(table, keys)
-    }
-
-    /// Notes whether the outcome is a conflict, and over which key.
-    fn noting(&mut self, outcome: Result<()>, changed: Changed) -> Result<()> {
-        *self.conflict.get_mut() = outcome.as_ref().err().and_then(|error| Conflict::of(error, changed));
-        outcome
-    }
-
-    /// Locks keys, which rise, and makes sure that the snapshot has their newest versions. Sets `changed` to a key for
-    /// which it has not.
-    fn lock_newest(&mut self, table: &Table, keys: &[&[u8]], changed: &mut Changed) -> Result<()> {
-        for key in keys {
-            self.check_write(table, key, None)?;
-            self.lock(table.name(), (table.core.id, key.to_vec()))?;
-        }
-        table.core.check_not_loading()?;
-        let (engine, core) = (self.engine(), &table.core);
-        if !self.has_read.load(Ordering::Relaxed) {
-            return self.renew_snapshot(keys.iter().map(|key| (core.id, *key)));
-        }
-        if core.loaded() > self.pin.seq() {
-            return Err(Error::conflict(table.name(), "the whole", None));
-        }
-        keys.iter().try_for_each(|key| validate::look_up_one(engine, self.pin.seq(), core, key, changed))
-    }
-
-    /// Takes a new snapshot, which has every commit of some locked keys.
-    fn renew_snapshot<'a>(&mut self, locked: impl Iterator<Item = (TableId, &'a [u8])>) -> Result<()> {
-        let engine = self.engine();
-        let newest = locked.map(|(table, key)| engine.recent.newest(engine.recent.place(table, key))).max();
-        validate::wait_until_visible(engine, newest.unwrap_or_default())?;
-        self.pin = Pin::take(self.pin.handle());
-        Ok(())
-    }
-
-    /// Takes this transaction's turn among those that remove pairs at an end of a table, and a snapshot in which all
-    /// before are done. Nothing was read yet. The lock is that of a key which no table can have.
-    pub(crate) fn lock_pops(&mut self, table: &Table) -> Result<()> {
-        self.check_table(table)?;
-        let turn = (table.core.id, Vec::new());
-        let locked = self.lock(table.name(), turn.clone());
-        self.noting(locked, Some(turn))?;
-        self.renew_snapshot(std::iter::empty())
-    }
-
-    /// Locks a key of the table called `name`.
-    fn lock(&mut self, name: &str, key: LockKey) -> Result<()> {
-        self.lock_within(name, key, self.lock_timeout())
-    }
-
-    fn lock_within(&mut self, name: &str, key: LockKey, timeout: Duration) -> Result<()> {
-        if self.locks.contains(&key) {
-            return Ok(());
-        }
-        let bytes = writes::cost(&key.1, None);
-        self.hold(bytes)?;
-        let locked = self.engine().recent.lock(key.clone(), self.owner, Instant::now().checked_add(timeout));
-        if let Err(refused) = locked {
-            self.let_go(bytes);
-            return Err(not_locked(refused, name, &key.1, timeout));
-        }
-        self.locks.insert(key);
-        Ok(())
-    }
-
-    fn lock_timeout(&self) -> Duration {
-        self.options.lock_timeout.unwrap_or(self.engine().options.lock_timeout)
     }
 
     /// Sets `key` to `value` when the transaction commits.
@@ -432,11 +335,16 @@ impl Transaction {
 
     fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) -> Result<()> {
         self.check_write(table, key, value)?;
+        self.write(key, value.map_or(0, <[u8]>::len), |writes| writes.set(table, key, value, expires))
+    }
+
+    /// Has `write` write `key`, with a value of so many bytes, if there is room for it.
+    fn write(&mut self, key: &[u8], value_bytes: usize, write: impl FnOnce(&mut Writes)) -> Result<()> {
         // The old write may be kept for a savepoint, so the memory of both is held until that is known.
-        let most = writes::cost(key, value) + writes::cost(key, None);
+        let most = 2 * writes::cost(key, None) + value_bytes as u64;
         self.hold_as(most, self.has_only_locks())?;
         let held = self.writes.bytes() + most;
-        self.writes.set(table, key, value, expires);
+        write(&mut self.writes);
         self.let_go(held - self.writes.bytes());
         Ok(())
     }
@@ -498,7 +406,11 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn submit(self) -> Result<Ticket> {
-        Ticket::new(self.pin.handle(), self.place(&mut None)?)
+        let submitted = self.place(&mut None)?;
+        if self.writes.keep_any() {
+            self.engine().settle_at_once(&submitted)?;
+        }
+        Ticket::new(self.pin.handle(), submitted)
     }
 
     /// Checks the transaction for conflicts, and gives it its place. Sets `changed` to the key of a conflict.

@@ -6,14 +6,16 @@
 //!    savepoint's.
 
 use std::collections::{BTreeMap, btree_map};
+use std::iter::Filter;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use index::{Bounds, Horizon, RangeTombstones, Seq, TableId};
+use index::{Bounds, DocPointer, Horizon, RangeTombstones, Seq, TableId};
 
 use crate::{
     commit::item::{BatchOperation, Item},
     handles::table::Table,
+    tables::catalog::TableState,
     words::{clock::Expires, key_range::KeyRange},
 };
 
@@ -21,16 +23,18 @@ use crate::{
 const WRITE_BYTES: u64 = 96;
 
 /// A value and its expiry.
-#[derive(Clone)]
 pub(super) struct Put {
     pub(super) value: Vec<u8>,
     pub(super) expires: Option<Expires>,
+    /// The value stays as it is, in a document. Its pointer is in the place of the value, and the document stays there
+    /// as long as this state is held.
+    kept: Option<Arc<TableState>>,
 }
 
 /// The write of a key: a value, or a delete.
 pub(super) type Written = Option<Put>;
-/// The writes of a table within bounds.
-pub(super) type WrittenRange<'a> = btree_map::Range<'a, Vec<u8>, Written>;
+/// The writes of a table within bounds that change a value.
+pub(super) type WrittenRange<'a> = Filter<btree_map::Range<'a, Vec<u8>, Written>, fn(&(&Vec<u8>, &Written)) -> bool>;
 
 struct TableWrites {
     table: Table,
@@ -50,12 +54,21 @@ impl TableWrites {
         });
         ranges.chain(self.keys.iter().map(|(key, written)| Item {
             table: &self.table.core,
-            operation: if written.is_some() { BatchOperation::Put } else { BatchOperation::Delete },
+            operation: match written {
+                Some(Put { kept: None, .. }) => BatchOperation::Put,
+                Some(Put { kept: Some(_), .. }) => BatchOperation::Renew,
+                None => BatchOperation::Delete,
+            },
             expires: written.as_ref().and_then(|put| put.expires),
             key,
             value: value_of(written).unwrap_or_default(),
         }))
     }
+}
+
+/// Whether the write changes the value of its key, and not its expiry alone.
+const fn changes_value(written: &Written) -> bool {
+    !matches!(written, Some(Put { kept: Some(_), .. }))
 }
 
 /// The value that the write gives the key.
@@ -117,10 +130,21 @@ impl Writes {
 
     /// Sets `key` to `value`, with its expiry; no value is a delete.
     pub(super) fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) {
+        self.write(table, key, value.map(|value| Put { value: value.to_vec(), expires, kept: None }));
+    }
+
+    /// Sets the expiry of `key`, whose value is a document in `state`.
+    pub(super) fn renew(
+        &mut self, table: &Table, key: &[u8], document: &DocPointer, expires: Expires, state: Arc<TableState>,
+    ) {
+        let value = document.encode().to_vec();
+        self.write(table, key, Some(Put { value, expires: Some(expires), kept: Some(state) }));
+    }
+
+    fn write(&mut self, table: &Table, key: &[u8], written: Written) {
         let table = self.place_of(table);
-        self.bytes += cost(key, value);
-        let before =
-            self.tables[table].keys.insert(key.to_vec(), value.map(|value| Put { value: value.to_vec(), expires }));
+        self.bytes += cost(key, value_of(&written));
+        let before = self.tables[table].keys.insert(key.to_vec(), written);
         if self.savepoints.is_empty() {
             self.bytes -= before.map_or(0, |before| cost(key, value_of(&before)));
         } else {
@@ -141,7 +165,7 @@ impl Writes {
     /// Most memory that the delete of a range takes.
     pub(super) fn cost_of_delete(&self, table: TableId, range: &KeyRange) -> u64 {
         let deleted = self.tables.iter().find(|known| known.table.core.id == table).map(|known| &known.deleted);
-        let undone = self.range(table, &range.to_bounds()).into_iter().flatten();
+        let undone = self.within(table, &range.to_bounds()).into_iter().flatten();
         let keys: u64 = undone.map(|(key, _)| cost(key, None)).sum();
         2 * cost(&range.low, range.high.as_deref()) + 2 * deleted.map_or(0, cost_of_ranges) + keys
     }
@@ -151,7 +175,7 @@ impl Writes {
         let id = table.core.id;
         let table = self.place_of(table);
         let keys: Vec<_> =
-            self.range(id, &range.to_bounds()).into_iter().flatten().map(|(key, _)| key.clone()).collect();
+            self.within(id, &range.to_bounds()).into_iter().flatten().map(|(key, _)| key.clone()).collect();
         let writes = &mut self.tables[table];
         let before = writes.deleted.clone();
         let horizon = Horizon { visible: Seq::MAX, ..Horizon::default() };
@@ -180,14 +204,31 @@ impl Writes {
         known.map(|known| &known.deleted).filter(|deleted| !deleted.is_empty())
     }
 
-    /// The write of `key`, if there is one.
+    /// The write of `key`, if there is one that changes the value.
     pub(super) fn get(&self, table: TableId, key: &[u8]) -> Option<&Written> {
         let is_deleted = || self.deleted(table).is_some_and(|deleted| deleted.of_key(key).is_some());
-        self.of(table)?.get(key).or_else(|| is_deleted().then_some(&None))
+        let written = self.of(table)?.get(key);
+        let written = if written.is_some() { written } else { is_deleted().then_some(&None) };
+        written.filter(|written| changes_value(written))
     }
 
-    /// The writes within bounds.
+    /// The new expiry of `key`, whose value stays as it is.
+    pub(super) fn renewed(&self, table: TableId, key: &[u8]) -> Option<Expires> {
+        self.of(table)?.get(key).filter(|written| !changes_value(written))?.as_ref()?.expires
+    }
+
+    /// Whether there is a write that keeps a value.
+    pub(super) fn keep_any(&self) -> bool {
+        self.tables.iter().any(|table| table.keys.values().any(|written| !changes_value(written)))
+    }
+
+    /// The writes within bounds that change a value.
     pub(super) fn range(&self, table: TableId, bounds: &Bounds) -> Option<WrittenRange<'_>> {
+        let changes: fn(&(&Vec<u8>, &Written)) -> bool = |(_, written)| changes_value(written);
+        Some(self.within(table, bounds)?.filter(changes))
+    }
+
+    fn within(&self, table: TableId, bounds: &Bounds) -> Option<btree_map::Range<'_, Vec<u8>, Written>> {
         let keys = self.of(table)?;
         let (lower, upper) = (bounds.lower.as_ref().map(Vec::as_slice), bounds.upper.as_ref().map(Vec::as_slice));
         (!bounds.is_empty()).then(|| keys.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>((lower, upper)))
