@@ -11,7 +11,7 @@ use crate::{tables::catalog::TableCore, words::clock::Expires};
 pub(crate) enum BatchOperation {
     /// Sets the value of the key.
     Put,
-    /// Gives the value of the key another expiry. The value is a document, and its pointer is in the place of the value.
+    /// Gives the value of the key another expiry. The value is a document, whose pointer is in the place of the value.
     /// Whoever commits this holds a state in which the key has the document, until the commit is visible.
     Renew,
     /// Deletes the key.

@@ -49,9 +49,9 @@ impl Table {
         self.engine().commit(&batch, self.engine().options.durability)
     }
 
-    /// Gives the value of `key` another expiry, as [`Table::put_expiring`] does with a value. Returns whether there is a
-    /// value. A value that is a document is neither read nor written again, however long it is. No other commit of the
-    /// key comes between.
+    /// Gives the value of `key` another expiry, as [`Table::put_expiring`] does with a new value. Returns whether there
+    /// is a value. A value that is a document is neither read nor written again, however long it is. No other commit of
+    /// the key comes between.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {
