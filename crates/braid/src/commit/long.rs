@@ -13,7 +13,7 @@ use crate::{
     commit::claim,
     engine::Engine,
     error::{Error, Result},
-    tables::usage,
+    structures::pool::Taker,
 };
 
 /// The record, and its operations in the queues.
@@ -49,7 +49,7 @@ impl Engine {
         let buffer = bytes.min(self.pressure.budget());
         let room = Room { engine: self, buffer, pool: bytes - buffer, _turn: turn };
         self.loans.call_in(self.pressure.reserve(buffer), &self.structures);
-        self.structures.take_from_pool(room.pool, &usage::footprints(&self.catalog.live()));
+        self.take_from_pool(Taker::Commit, room.pool);
         self.ask(false)?;
         match self.wal.prepare_for(record_bytes, claim(reclaims)) {
             // The append finds out whether more room can be made.
@@ -72,7 +72,7 @@ impl Room<'_> {
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        self.engine.structures.take_from_pool(0, &usage::footprints(&self.engine.catalog.live()));
+        self.engine.take_from_pool(Taker::Commit, 0);
         self.engine.pressure.forget(self.buffer);
         self.engine.lend();
     }

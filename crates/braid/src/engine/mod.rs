@@ -77,7 +77,7 @@ use crate::{
     format::Image,
     options::Options,
     root::superblock::SuperblockFile,
-    structures::Structures,
+    structures::{Structures, pool::Taker},
     tables::{
         catalog::{Catalog, TableCore},
         usage,
@@ -167,6 +167,9 @@ struct Saved {
     log_end: Lsn,
 }
 
+/// The part of the buffer pool that open transactions may take, as its divisor.
+const TRANSACTIONS_POOL_PART: u64 = 4;
+
 /// The work of threads that stands above the engine.
 #[derive(Clone, Copy)]
 pub(crate) struct Work {
@@ -193,7 +196,7 @@ impl Engine {
             publisher: Publisher::new(visible, log_end),
             snapshots: Snapshots::default(),
             recent: Recent::default(),
-            transactions: Budget::new(tuning.transaction_bytes),
+            transactions: Budget::new(tuning.transaction_bytes, tuning.cache_bytes / TRANSACTIONS_POOL_PART),
             pressure: Pressure::new(tuning.write_buffer_bytes, log_limit, log_from, options.background),
             loans: Loans::new(tuning.loans_bytes()),
             sweeps: Sweeps::default(),
@@ -321,6 +324,11 @@ impl Engine {
             // Without this end, nothing becomes visible any more, which whoever waits for a write is told.
             let _ = self.publisher.wait(placed);
         }
+    }
+
+    /// Takes so many bytes of the buffer pool, in place of those that `taker` took before.
+    pub(crate) fn take_from_pool(&self, taker: Taker, bytes: u64) {
+        self.structures.take_from_pool(taker, bytes, || usage::footprints(&self.catalog.live()));
     }
 
     /// Has all visible operations applied, and a checkpoint written where wanted.

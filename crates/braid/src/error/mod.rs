@@ -174,7 +174,7 @@ pub enum Error {
     },
     /// Open transactions hold all the memory that they may hold.
     #[error(
-        "{bytes} bytes more do not fit: this transaction holds {own} bytes of writes and reads, and all that are open {held}, of {limit} that they may hold together. Commit in smaller parts, try again when others have ended, or give the database a larger write buffer"
+        "{bytes} bytes more do not fit: this transaction holds {own} bytes of writes and reads, and all that are open {held}, of {limit} that they may hold together. Commit in smaller parts, try again when others have ended, or give the database more memory"
     )]
     TransactionTooLarge {
         /// Bytes of the refused write or read.

@@ -20,7 +20,7 @@ use crate::{
         documents::Documents,
         footprint::Footprint,
         kinds::Kinds,
-        pool::{Pool, StructureCache},
+        pool::{Pool, StructureCache, Taker},
         room::Room,
     },
     words::structure::Structure,
@@ -77,10 +77,10 @@ impl Structures {
         self.room.adapt(&self.kinds, tables);
     }
 
-    /// Takes so many bytes from the buffer pool, in place of those taken before.
-    pub(crate) fn take_from_pool(&self, bytes: u64, tables: &[Footprint]) {
-        if self.pool.take(bytes) {
-            self.pool.divide(tables);
+    /// Takes so many bytes of the buffer pool, in place of those that `taker` took before.
+    pub(crate) fn take_from_pool(&self, taker: Taker, bytes: u64, tables: impl FnOnce() -> Vec<Footprint>) {
+        if self.pool.take(taker, bytes) {
+            self.pool.divide(&tables());
         }
     }
 

@@ -22,9 +22,18 @@ pub(super) struct Pool {
     kinds: Arc<Kinds>,
     documents: Arc<Documents>,
     bytes: u64,
-    /// Bytes of these that somebody else uses.
-    taken: AtomicU64,
+    /// Bytes of these that each taker uses.
+    taken: [AtomicU64; 2],
     lent: Mutex<Lent>,
+}
+
+/// Who may use a part of the pool for a while.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taker {
+    /// A commit longer than a segment of the log.
+    Commit,
+    /// Open transactions.
+    Transactions,
 }
 
 /// Memory lent to the pool.
@@ -46,7 +55,7 @@ impl Pool {
     /// A pool that is the first kind's as long as there is no table.
     pub(super) fn new(kinds: &Arc<Kinds>, documents: &Arc<Documents>, bytes: u64) -> Self {
         let (kinds, documents) = (Arc::clone(kinds), Arc::clone(documents));
-        let pool = Self { kinds, documents, bytes, taken: AtomicU64::new(0), lent: Mutex::default() };
+        let pool = Self { kinds, documents, bytes, taken: Default::default(), lent: Mutex::default() };
         pool.divide(&[]);
         pool
     }
@@ -63,7 +72,8 @@ impl Pool {
         let wanted: Vec<Option<u64>> =
             self.with_caches().map(|(structure, kind)| wanted(structure, kind, tables)).collect();
         let nodes = wanted.iter().flatten().sum();
-        let bytes = self.bytes.saturating_sub(self.taken.load(Ordering::Relaxed));
+        let taken: u64 = self.taken.iter().map(|taken| taken.load(Ordering::Relaxed)).sum();
+        let bytes = self.bytes.saturating_sub(taken);
         let documents = documents_share(bytes, nodes, tables);
         let mut shares = kinds_shares(bytes - documents, &wanted);
         shares.push(documents);
@@ -71,10 +81,10 @@ impl Pool {
         self.divide_loan(&mut self.lent.lock());
     }
 
-    /// Takes so many bytes in place of those taken before, from the next division on. Returns whether that is another
-    /// number.
-    pub(super) fn take(&self, bytes: u64) -> bool {
-        self.taken.swap(bytes, Ordering::Relaxed) != bytes
+    /// Takes so many bytes in place of those that `taker` took before, from the next division on. Returns whether that
+    /// is another number.
+    pub(super) fn take(&self, taker: Taker, bytes: u64) -> bool {
+        self.taken[taker as usize].swap(bytes, Ordering::Relaxed) != bytes
     }
 
     fn with_caches(&self) -> impl Iterator<Item = (Structure, &dyn Kind)> {

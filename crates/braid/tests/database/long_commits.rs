@@ -133,6 +133,34 @@ fn transactions_tickets_and_changes_have_them_too() {
 }
 
 #[test]
+fn the_cache_gives_the_memory_of_a_long_transaction_and_gets_it_back() {
+    let disk = SimDisk::new(5);
+    let db = options(true).cache_bytes(32 << 20).write_buffer_bytes(1 << 20).segment_bytes(1 << 20);
+    let db = db.open_on(disk.psync(), Path::new("/db")).expect("opens");
+    let table = db.table("t", Structure::BTree).expect("a table");
+    let capacity = || db.stats().expect("stats").cache.structures.iter().map(|part| part.capacity_bytes).sum::<u64>();
+    let before = capacity();
+    for commits in [true, false] {
+        let mut transaction = db.begin().expect("begins");
+        for number in 0..6000_u32 {
+            transaction.put(&table, number.to_be_bytes(), [7; 1000]).expect("fits");
+        }
+        assert!(capacity() <= before - (4 << 20), "{} of {before}", capacity());
+        if commits {
+            transaction.commit().expect("commits");
+        } else {
+            drop(transaction);
+        }
+        assert_eq!(capacity(), before);
+    }
+    assert_eq!(found(&table, 6000, 7), 6000);
+    let mut transaction = db.begin().expect("begins");
+    let put = |number: u32| transaction.put(&table, number.to_be_bytes(), [7; 1000]).err();
+    let refused = (0..20_000).find_map(put).expect("there is a limit");
+    assert!(matches!(refused, Error::TransactionTooLarge { .. }), "{refused}");
+}
+
+#[test]
 fn beside_other_writers_each_is_seen_whole() {
     let disk = SimDisk::new(3);
     let (db, table) = open(&disk, true, Structure::BTree);

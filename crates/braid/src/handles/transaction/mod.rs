@@ -58,6 +58,7 @@ use crate::{
     handles::{database::Database, table::Table, ticket::Ticket},
     options::check_durability,
     read::{pin::Pin, pinned::Pinned, point},
+    structures::pool::Taker,
     words::{
         clock::{Expires, system_time},
         key_range::{KeyRange, prefix_bounds, range_bounds},
@@ -479,12 +480,19 @@ impl Transaction {
             return Err(error);
         }
         self.held.fetch_add(bytes, Ordering::Relaxed);
+        self.balance();
         Ok(())
     }
 
     fn let_go(&self, bytes: u64) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
         self.engine().transactions.give(bytes);
+    }
+
+    /// Has the buffer pool give the memory that all transactions need, or get it back.
+    fn balance(&self) {
+        let engine = self.engine();
+        engine.transactions.balance(|bytes| engine.take_from_pool(Taker::Transactions, bytes));
     }
 }
 
@@ -496,6 +504,7 @@ impl Drop for Transaction {
             engine.recent.ring().unwatch();
         }
         engine.transactions.give(self.held.load(Ordering::Relaxed));
+        self.balance();
     }
 }
 
