@@ -451,6 +451,15 @@ impl Bounds {
         }
     }
 
+    /// Whether there may be keys within below `high`; there may be where it is none.
+    #[must_use]
+    pub fn begins_below(&self, high: Option<&[u8]>) -> bool {
+        match &self.lower {
+            Bound::Included(lower) | Bound::Excluded(lower) => crate::is_below(lower, high),
+            Bound::Unbounded => true,
+        }
+    }
+
     /// Whether `key` is within.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {

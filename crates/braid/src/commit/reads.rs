@@ -100,12 +100,8 @@ impl Reads {
 
     /// Whether a range that was read may have keys from `low` to below `high`.
     fn meets(&self, table: TableId, low: &[u8], high: Option<&[u8]>) -> bool {
-        let begins_below = |bounds: &Bounds| match &bounds.lower {
-            Bound::Included(lower) | Bound::Excluded(lower) => index::is_below(lower, high),
-            Bound::Unbounded => true,
-        };
         let reads = self.tables.iter().filter(|reads| reads.table.id == table);
-        reads.flat_map(|reads| &reads.ranges).any(|bounds| bounds.below_upper(low) && begins_below(bounds))
+        reads.flat_map(|reads| &reads.ranges).any(|bounds| bounds.below_upper(low) && bounds.begins_below(high))
     }
 
     /// Whether a range that was read covers `key`. The ranges must be joined.

@@ -49,7 +49,7 @@ impl Budget {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Has `take_from_pool` take another number of bytes from the buffer pool, if the transactions need more or fewer by
+    /// Has `take_from_pool` take another number of bytes from the buffer pool, if the transactions need more or fewer
     /// now.
     pub(crate) fn balance(&self, take_from_pool: impl FnOnce(u64)) {
         let due = || {

@@ -139,7 +139,8 @@ impl Table {
     }
 
     /// About how many bytes of storage the pairs within `range` take, large values included, to a thousandth of the
-    /// table or to a leaf. Operations that wait are left out; [`Database::drain`] has them applied.
+    /// table or to a leaf. Puts that wait to be applied count with the bytes of key and value, and what they or deletes
+    /// replace counts until it is removed.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -158,6 +159,8 @@ impl Table {
         let open = is_open(&bounds.lower) + is_open(&bounds.upper);
         let halves = (2 * inside + open).min(2 * parts);
         let bytes = u128::from(stored_bytes) * u128::from(halves);
-        Ok(u64::try_from(bytes / u128::from(2 * parts)).unwrap_or(u64::MAX))
+        let stored = u64::try_from(bytes / u128::from(2 * parts)).unwrap_or(u64::MAX);
+        let frozen = state.frozen.as_ref().map_or(0, |frozen| frozen.sections().put_bytes(&bounds));
+        Ok(stored.saturating_add(state.active.put_bytes(&bounds)).saturating_add(frozen))
     }
 }

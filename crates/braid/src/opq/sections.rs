@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use index::{Bounds, Direction, Found, Moment, Seq, head};
+use index::{Bounds, Direction, Found, Moment, Operation, Payload, Seq, head};
 use parking_lot::RwLock;
 use wal::Lsn;
 
@@ -104,6 +104,23 @@ impl Sections {
     /// Memory of all queues, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.queues.iter().map(|queue| queue.read().bytes() as u64).sum()
+    }
+
+    /// Bytes of keys and values that wait to be put within bounds, without those of documents.
+    pub(crate) fn put_bytes(&self, bounds: &Bounds) -> u64 {
+        let mut bytes = 0;
+        for index in 0..self.len() {
+            if bounds.below_upper(self.low(index)) && bounds.begins_below(self.high(index)) {
+                let queue = self.queues[index].read();
+                let within = queue.updates().filter(|(update, _)| bounds.contains(update.key));
+                let inline = within.filter_map(|(update, _)| match update.operation {
+                    Operation::Put(Payload::Inline(value), _) => Some(update.key.len() + value.len()),
+                    _ => None,
+                });
+                bytes += inline.sum::<usize>() as u64;
+            }
+        }
+        bytes
     }
 
     /// Log position of the first operation of any queue.
