@@ -160,7 +160,8 @@ impl Database {
         };
         make_durable(engine)?;
         let handle = self.handle();
-        let tables = tables.into_iter().map(|core| Table { handle: Arc::clone(handle), core }).collect();
+        let tables =
+            tables.into_iter().map(|core| Table { handle: Arc::clone(handle), core, durability: None }).collect();
         let mut id = [0; 16];
         rand::rng().fill_bytes(&mut id);
         let database = engine.superblock.lock().current().database;

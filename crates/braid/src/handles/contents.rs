@@ -77,7 +77,7 @@ impl Table {
     }
 
     fn pop(&self, turn: impl Fn(Range) -> Range) -> Result<Option<Pair>> {
-        Database::of(&self.handle).run(|transaction| {
+        Database::of(&self.handle).run_with(self.transaction_options(), |transaction| {
             transaction.lock_pops(self)?;
             let pair = turn(transaction.snapshot_of(self)).next().transpose()?;
             pair.iter().try_for_each(|(key, _)| transaction.delete(self, key))?;
@@ -111,7 +111,7 @@ impl Table {
         &self, key: impl AsRef<[u8]>, change: impl FnOnce(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Vec<u8>>> {
         let key = key.as_ref();
-        let mut transaction = Database::of(&self.handle).begin()?;
+        let mut transaction = Database::of(&self.handle).begin_with(self.transaction_options())?;
         let old = transaction.get_for_update(self, key)?;
         let new = change(old.as_deref());
         match &new {

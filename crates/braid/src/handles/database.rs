@@ -108,7 +108,7 @@ impl Database {
         &self, name: &str, structure: Structure, expected: &TableOptions, given: Option<&[u8]>,
     ) -> Result<Table> {
         let core = self.engine().table(name, structure, expected, given)?;
-        Ok(Table { handle: Arc::clone(&self.handle), core })
+        Ok(Table { handle: Arc::clone(&self.handle), core, durability: None })
     }
 
     /// Opens an existing table.
@@ -118,7 +118,7 @@ impl Database {
     pub fn open_table(&self, name: &str) -> Result<Table> {
         let core = self.engine().catalog.by_name(name);
         let core = core.ok_or_else(|| Error::NoSuchTable { name: name.to_owned() })?;
-        Ok(Table { handle: Arc::clone(&self.handle), core })
+        Ok(Table { handle: Arc::clone(&self.handle), core, durability: None })
     }
 
     /// All tables, by name.

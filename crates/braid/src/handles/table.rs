@@ -6,7 +6,7 @@ use crate::{
     engine::{Engine, handle::Handle, learned},
     error::{Error, Result},
     format::TableSettings,
-    handles::stats::TableStats,
+    handles::{stats::TableStats, transaction::TransactionOptions},
     read::{
         pin::Pin,
         pinned::Pinned,
@@ -14,7 +14,7 @@ use crate::{
         then::Then,
     },
     tables::catalog::TableCore,
-    words::structure::Structure,
+    words::{durability::Durability, structure::Structure},
 };
 
 /// A handle of one table. Cheap to clone; keeps its database open.
@@ -22,6 +22,8 @@ use crate::{
 pub struct Table {
     pub(crate) handle: Arc<Handle>,
     pub(crate) core: Arc<TableCore>,
+    /// The durability of writes through this handle, in place of that of the database.
+    pub(crate) durability: Option<Durability>,
 }
 
 impl Table {
@@ -41,6 +43,39 @@ impl Table {
     #[must_use]
     pub fn settings(&self) -> TableSettings {
         self.core.settings()
+    }
+
+    /// The same table, whose handle writes with this durability in place of that of the database: in every call that
+    /// says no other, but for batches and transactions.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use std::time::Duration;
+    ///
+    /// let visits = db.table("visits", braid::Structure::BTree)?;
+    /// let quick = visits.with_durability(braid::Durability::Os);
+    /// quick.put_expiring("ada", [1], Duration::from_secs(60))?; // survives the process, and not yet a power cut
+    /// quick.update("ada", |count| Some(vec![count?[0] + 1]))?;
+    /// visits.put("grace", [1])?; // with this one, all before it are durable
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_durability(&self, durability: Durability) -> Self {
+        Self { durability: Some(durability), ..self.clone() }
+    }
+
+    /// The durability of writes through this handle.
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability.unwrap_or(self.engine().options.durability)
+    }
+
+    /// Options of a transaction that writes to this table alone.
+    pub(crate) fn transaction_options(&self) -> TransactionOptions {
+        let options = TransactionOptions::new();
+        self.durability.map_or(options, |durability| options.durability(durability))
     }
 
     pub(crate) fn engine(&self) -> &Engine {

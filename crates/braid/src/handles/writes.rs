@@ -19,7 +19,7 @@ impl Table {
     /// Outside the limits, on a full disk, when a transaction keeps the key locked for too long, or when the database
     /// no longer writes: see [`crate::ErrorKind`].
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Seq> {
-        self.put_with(key, value, self.engine().options.durability)
+        self.put_with(key, value, self.durability())
     }
 
     /// Sets `key` to `value`, with the given durability.
@@ -46,7 +46,7 @@ impl Table {
     ) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.put_expiring(self, key, value, expires);
-        self.engine().commit(&batch, self.engine().options.durability)
+        self.engine().commit(&batch, self.durability())
     }
 
     /// Gives the value of `key` another expiry, as [`Table::put_expiring`] does with a new value. Returns whether there
@@ -71,7 +71,7 @@ impl Table {
     /// # Errors
     /// As [`Table::put_expiring`].
     pub fn renew(&self, key: impl AsRef<[u8]>, expires: impl Into<Expires>) -> Result<bool> {
-        let mut transaction = Database::of(&self.handle).begin()?;
+        let mut transaction = Database::of(&self.handle).begin_with(self.transaction_options())?;
         let is_there = transaction.renew(self, key, expires)?;
         if is_there {
             transaction.commit()?;
@@ -84,7 +84,7 @@ impl Table {
     /// # Errors
     /// As [`Table::put`], but a full disk does not refuse a delete while the reserve for deletes lasts.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Seq> {
-        self.delete_with(key, self.engine().options.durability)
+        self.delete_with(key, self.durability())
     }
 
     /// Deletes `key`, with the given durability.
@@ -106,7 +106,7 @@ impl Table {
     pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.delete_range(self, range);
-        self.engine().commit(&batch, self.engine().options.durability)
+        self.engine().commit(&batch, self.durability())
     }
 
     /// Deletes every key that begins with `prefix`, in the same way as [`Table::delete_range`].
@@ -116,7 +116,7 @@ impl Table {
     pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Seq> {
         let mut batch = WriteBatch::new();
         batch.delete_prefix(self, prefix);
-        self.engine().commit(&batch, self.engine().options.durability)
+        self.engine().commit(&batch, self.durability())
     }
 
     /// Sets `key` to `new` if its present value is `expected`. With no `new` the key is deleted; no `expected` means an
@@ -182,7 +182,7 @@ impl Table {
         if found.as_deref() != expected {
             return Ok(Swap::Refused(found));
         }
-        let mut transaction = Database::of(&self.handle).begin()?;
+        let mut transaction = Database::of(&self.handle).begin_with(self.transaction_options())?;
         let found = transaction.get_for_update(self, key)?;
         if found.as_deref() != expected {
             return Ok(Swap::Refused(found));

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::Bound, path::Path};
 
 use braid::{
-    Cursor, Database, Durability, Error, ErrorKind, Options, Range, Structure, Table, Transaction, WriteBatch,
+    Cursor, Database, Durability, Error, ErrorKind, Options, Range, Structure, Swap, Table, Transaction, WriteBatch,
 };
 use proptest::prelude::*;
 use psync::sim::SimDisk;
@@ -386,4 +386,31 @@ fn each_pair_is_popped_once_and_each_update_counts() {
     });
     let sum = sums.get("all").expect("reads").expect("is there");
     assert_eq!(u64::from_be_bytes(sum.try_into().expect("eight bytes")), (0..400).sum::<u64>());
+}
+
+#[test]
+fn a_handle_may_have_a_durability_of_its_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let db = Options::new().open(directory.path().join("db")).expect("opens");
+    let table = db.table("t", Structure::BTree).expect("a table");
+    let quick = table.with_durability(Durability::Os);
+    let flushes = || db.stats().expect("stats").log.flushes;
+    let minute = std::time::Duration::from_secs(60);
+    table.put("key", "value").expect("puts");
+    let before = flushes();
+    quick.put("key", "other").expect("puts");
+    quick.put_expiring("short", "lived", minute).expect("puts");
+    assert!(quick.renew("short", minute).expect("renews"));
+    quick.update("key", |_| Some(b"third".to_vec())).expect("updates");
+    assert_eq!(quick.compare_and_swap("key", Some(b"third"), Some(b"fourth")).expect("swaps"), Swap::Done);
+    assert_eq!(quick.put_if_absent("absent", "there").expect("puts"), Swap::Done);
+    assert!(quick.pop_first().expect("pops").is_some());
+    quick.delete_range("s".."t").expect("deletes");
+    quick.delete("absent").expect("deletes");
+    assert_eq!(flushes(), before);
+    table.update("key", |_| Some(b"fifth".to_vec())).expect("updates");
+    assert!(flushes() > before);
+    assert_eq!(table.get("key").expect("reads").as_deref(), Some(b"fifth".as_slice()));
+    let refused = table.with_durability(Durability::Lazy(std::time::Duration::ZERO)).put("key", "value");
+    assert!(matches!(refused, Err(Error::Option { option: "durability", .. })));
 }
