@@ -37,6 +37,7 @@ mod backoff;
 mod check;
 mod claim;
 mod error;
+mod extent;
 mod failure;
 mod flush;
 mod format;
