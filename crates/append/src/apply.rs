@@ -1,6 +1,6 @@
 //! A batch on its way into a trie.
 //!
-//! 1. The batch goes through the trie in key order ([`tree`], [`leaf`]). The nodes for some thousand keys at a time are
+//! 1. The batch goes through the trie in key order ([`walk`], [`tree`], [`leaf`]). The nodes for some thousand keys at a time are
 //!    read ahead, level by level, each level in one psync ([`Apply::node`]).
 //! 2. The new content of a leaf is written as entries ([`content`]); entries that the batch does not touch are copied
 //!    unchanged. On the way up, the new nodes become lists of children. A node that is too large is split, a small one
@@ -18,6 +18,7 @@ mod leaf;
 mod outcome;
 mod pack;
 mod tree;
+mod walk;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -39,10 +40,6 @@ use content::Content;
 
 /// Updates whose nodes are read together. So at most as many leaves are in memory.
 const WINDOW: usize = 1024;
-
-/// Stack that must be left before the descent into another B+-tree, and stack that is added if less is left.
-const STACK_LEFT_MIN: usize = 128 << 10;
-const STACK_BYTES: usize = 2 << 20;
 
 /// The updates of a batch, and between them keys to be looked at again.
 struct Work<'a> {
@@ -322,12 +319,6 @@ impl<'a> Apply<'a> {
         let end = (range.start + 1..range.end).find(|index| !is_same(index)).unwrap_or(range.end);
         range.start..end
     }
-}
-
-/// Descends into another B+-tree. A trie may nest as many trees as a key has chunks, which takes more stack than a
-/// thread has.
-fn deep<T>(down: impl FnOnce() -> T) -> T {
-    stacker::maybe_grow(STACK_LEFT_MIN, STACK_BYTES, down)
 }
 
 fn count(shape: &mut Shape, level: u8, bytes: u64, (versions, keys): (u64, u64), add: fn(u64, u64) -> u64) {

@@ -34,6 +34,11 @@ impl Content {
         content
     }
 
+    /// The entries, out of the hands of whoever collected them.
+    pub(super) const fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(self.level, Vec::new()))
+    }
+
     /// Adds an entry behind the others.
     pub(super) fn push(&mut self, entry: &[u8]) {
         self.starts.push(self.bytes.len());

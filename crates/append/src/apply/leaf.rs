@@ -1,6 +1,7 @@
 //! Groups of a leaf, and the updates of their keys.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use index::merge::merge;
 use index::{Operation, Result, Update};
@@ -8,64 +9,84 @@ use index::{Operation, Result, Update};
 use super::Apply;
 use super::content::Content;
 use super::outcome::Outcome;
-use crate::format::node::{Group, Node, put_keys, put_tree};
+use super::walk::{Done, Frame, Step};
+use crate::format::node::{Group, Keys, Node, put_keys, put_tree};
 use crate::format::{Link, NODE_BYTES};
 use crate::search::chunk_at;
 
 /// Most bytes of a group with several keys. A larger group becomes a B+-tree of its own.
 pub(super) const GROUP_BYTES_MAX: usize = NODE_BYTES / 4;
 
-impl Apply<'_> {
-    /// The new content of a leaf, or of a missing one; `depth` is that of its B+-tree.
-    pub(super) fn merge_leaf(
-        &mut self, leaf: Option<&Node>, low: Vec<u8>, range: Range<usize>, depth: usize,
-    ) -> Result<Content> {
-        let (mut content, mut index, mut start) = (Content::new(0, low), 0, range.start);
+/// A leaf on its way to its new content, or a missing one.
+pub(super) struct Leaf {
+    leaf: Option<Arc<Node>>,
+    /// Groups of the leaf that are behind.
+    index: usize,
+    /// The updates that are left.
+    range: Range<usize>,
+    /// Bytes of a key above the chunks of the leaf.
+    depth: usize,
+    content: Content,
+}
+
+impl Leaf {
+    pub(super) const fn new(leaf: Option<Arc<Node>>, low: Vec<u8>, range: Range<usize>, depth: usize) -> Self {
+        Self { leaf, index: 0, range, depth, content: Content::new(0, low) }
+    }
+
+    pub(super) fn step(&mut self, apply: &mut Apply<'_>, below: Option<Done>) -> Result<Step> {
+        let Self { leaf, index, range, depth, content } = self;
+        let (leaf, depth) = (leaf.as_deref(), *depth);
+        if let (Some(outcome), Some(leaf)) = (below, leaf) {
+            apply.put_outcome(content, leaf.bound(*index - 1), outcome.outcome())?;
+        }
         let groups = leaf.map_or(0, Node::len);
-        while start < range.end {
-            let same = self.same_chunk(&(start..range.end), depth);
-            let own = self.work.update(start).map(|update| chunk_at(update.key, depth, self.chunk_bytes()));
+        while range.start < range.end {
+            let same = apply.same_chunk(range, depth);
+            let own = apply.work.update(same.start).map(|update| chunk_at(update.key, depth, apply.chunk_bytes()));
             let copy;
             let chunk = match own {
                 Some(chunk) => chunk,
                 None => {
-                    copy = chunk_at(self.work.key(start), depth, self.chunk_bytes()).to_vec();
+                    copy = chunk_at(apply.work.key(same.start), depth, apply.chunk_bytes()).to_vec();
                     &copy
                 }
             };
             let group = leaf.and_then(|leaf| {
-                while index < groups && leaf.bound(index) < chunk {
-                    content.copy(leaf.entry(index));
-                    index += 1;
+                while *index < groups && leaf.bound(*index) < chunk {
+                    content.copy(leaf.entry(*index));
+                    *index += 1;
                 }
-                (index < groups && leaf.bound(index) == chunk).then(|| leaf.group(index))
+                (*index < groups && leaf.bound(*index) == chunk).then(|| leaf.group(*index))
             });
-            index += usize::from(group.is_some());
-            start = same.end;
-            self.update_group(&mut content, group, chunk, same, depth + chunk.len())?;
+            *index += usize::from(group.is_some());
+            range.start = same.end;
+            let keys = match group {
+                Some(Group::Tree(pointer)) => {
+                    let tree = apply.tree(&pointer, depth + chunk.len(), same, false)?;
+                    return Ok(Step::Down(Frame::Tree(tree)));
+                }
+                Some(Group::Keys(keys)) => Some(keys),
+                None => None,
+            };
+            apply.update_keys(content, keys, chunk, same, depth + chunk.len())?;
         }
         if let Some(leaf) = leaf {
-            (index..groups).for_each(|index| content.copy(leaf.entry(index)));
+            (*index..groups).for_each(|index| content.copy(leaf.entry(index)));
         }
-        (self.progress)(range.end.min(self.work.batch.len()));
-        Ok(content)
+        (apply.progress)(range.end.min(apply.work.batch.len()));
+        Ok(Step::Up(Done::Entries(content.take())))
     }
+}
 
-    /// Adds the new content of a group; `depth` is behind its chunk.
-    pub(super) fn update_group(
-        &mut self, content: &mut Content, group: Option<Group<'_>>, chunk: &[u8], range: Range<usize>, depth: usize,
+impl Apply<'_> {
+    /// Adds the new content of a group of keys; `depth` is behind its chunk.
+    pub(super) fn update_keys(
+        &mut self, content: &mut Content, keys: Option<Keys<'_>>, chunk: &[u8], range: Range<usize>, depth: usize,
     ) -> Result<()> {
-        if group.is_none() && range.len() == 1 && self.put_new(content, chunk, range.start, depth)? {
+        if keys.is_none() && range.len() == 1 && self.put_new(content, chunk, range.start, depth)? {
             return Ok(());
         }
-        let keys = match group {
-            Some(Group::Tree(pointer)) => {
-                let outcome = self.update_tree(&pointer, depth, range, false)?;
-                return self.put_outcome(content, chunk, outcome, depth);
-            }
-            Some(Group::Keys(keys)) => Some(keys),
-            None => None,
-        };
         // Whole keys are needed, because range deletes are described by them.
         let above = &self.work.key(range.start)[..depth];
         let there = keys.into_iter().flat_map(|keys| keys.iter());
@@ -89,7 +110,7 @@ impl Apply<'_> {
             version.key = &version.key[depth..];
             self.place(version)?;
         }
-        self.put_keys(content, chunk, &merged, depth)
+        self.put_keys(content, chunk, &merged)
     }
 
     /// Adds a group of a single key where there was no group, as is most common while a table is filled. Returns
@@ -107,9 +128,7 @@ impl Apply<'_> {
     }
 
     /// Adds the outcome of the B+-tree below a chunk.
-    pub(super) fn put_outcome(
-        &mut self, content: &mut Content, chunk: &[u8], outcome: Outcome, depth: usize,
-    ) -> Result<()> {
+    pub(super) fn put_outcome(&mut self, content: &mut Content, chunk: &[u8], outcome: Outcome) -> Result<()> {
         match outcome {
             Outcome::Gone => Ok(()),
             Outcome::Tree(link) => {
@@ -120,25 +139,20 @@ impl Apply<'_> {
             }
             Outcome::Small(versions) => {
                 let versions: Vec<_> = versions.iter().map(|version| version.update()).collect();
-                self.put_keys(content, chunk, &versions, depth)
+                self.put_keys(content, chunk, &versions)
             }
         }
     }
 
     /// Adds a group of keys, as a B+-tree if the group is too large.
-    fn put_keys(&mut self, content: &mut Content, chunk: &[u8], versions: &[Update<'_>], depth: usize) -> Result<()> {
-        let [first, .., last] = versions else {
-            if !versions.is_empty() {
-                let mut entry = Vec::new();
-                put_keys(&mut entry, chunk, versions);
-                content.push(&entry);
-            }
+    fn put_keys(&mut self, content: &mut Content, chunk: &[u8], versions: &[Update<'_>]) -> Result<()> {
+        if versions.is_empty() {
             return Ok(());
-        };
+        }
         let mut entry = Vec::new();
         put_keys(&mut entry, chunk, versions);
-        if entry.len() > GROUP_BYTES_MAX && first.key != last.key {
-            let link = self.build_tree(versions, depth)?;
+        if is_too_large(&entry, versions) {
+            let link = self.build_tree(versions)?;
             entry.clear();
             put_tree(&mut entry, chunk, &link);
         }
@@ -146,24 +160,69 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Makes a B+-tree of the keys of a group; the keys in `versions` begin behind `depth`.
-    fn build_tree(&mut self, versions: &[Update<'_>], depth: usize) -> Result<Link> {
+    /// Makes a B+-tree of the keys of a group, and before it those below it, on a stack of its own as [`Apply::walk`].
+    fn build_tree(&mut self, versions: &[Update<'_>]) -> Result<Link> {
         let chunk_bytes = self.chunk_bytes();
-        let skip = match versions {
-            [first, .., last] => &first.key[..common_chunks(first.key, last.key, chunk_bytes)],
-            _ => b"",
-        };
-        let mut content = Content::new(0, Vec::new());
-        let chunk_of = |key| chunk_at(key, skip.len(), chunk_bytes);
-        for group in versions.chunk_by(|one, other| chunk_of(one.key) == chunk_of(other.key)) {
-            let chunk = chunk_of(group[0].key);
-            let above = skip.len() + chunk.len();
-            let below: Vec<_> = group.iter().map(|version| Update { key: &version.key[above..], ..*version }).collect();
-            super::deep(|| self.put_keys(&mut content, chunk, &below, depth + above))?;
+        let mut stack = vec![Building::new(versions.to_vec(), chunk_bytes)];
+        let mut entry = Vec::new();
+        loop {
+            let building = stack.last_mut().expect("it is left when the first is made");
+            entry.clear();
+            if let Some((chunk, below)) = building.next_group(chunk_bytes) {
+                put_keys(&mut entry, chunk, &below);
+                if is_too_large(&entry, &below) {
+                    stack.push(Building::new(below, chunk_bytes));
+                } else {
+                    building.content.push(&entry);
+                }
+                continue;
+            }
+            let content = self.grow(building.content.take())?;
+            let link = self.make(&content, building.skip, true)?;
+            stack.pop();
+            let Some(above) = stack.last_mut() else { return Ok(link) };
+            put_tree(&mut entry, above.chunk, &link);
+            above.content.push(&entry);
         }
-        let content = self.grow(content)?;
-        self.make(&content, skip, true)
     }
+}
+
+/// A B+-tree that is made of keys.
+struct Building<'a> {
+    /// Keys begin behind what leads to the tree.
+    versions: Vec<Update<'a>>,
+    /// What all keys share.
+    skip: &'a [u8],
+    /// Versions whose groups are behind, and the chunk of the last of these groups.
+    done: usize,
+    chunk: &'a [u8],
+    content: Content,
+}
+
+impl<'a> Building<'a> {
+    fn new(versions: Vec<Update<'a>>, chunk_bytes: usize) -> Self {
+        let (first, last) = (versions[0].key, versions[versions.len() - 1].key);
+        let skip = &first[..common_chunks(first, last, chunk_bytes)];
+        Self { versions, skip, done: 0, chunk: b"", content: Content::new(0, Vec::new()) }
+    }
+
+    /// The next group, and its versions with what is behind its chunk of their keys.
+    fn next_group(&mut self, chunk_bytes: usize) -> Option<(&'a [u8], Vec<Update<'a>>)> {
+        let left = &self.versions[self.done..];
+        let chunk_of = |version: &Update<'a>| chunk_at(version.key, self.skip.len(), chunk_bytes);
+        let chunk = chunk_of(left.first()?);
+        let above = self.skip.len() + chunk.len();
+        let group = left.iter().take_while(|version| chunk_of(version) == chunk);
+        let below: Vec<_> = group.map(|version| Update { key: &version.key[above..], ..*version }).collect();
+        self.done += below.len();
+        self.chunk = chunk;
+        Some((chunk, below))
+    }
+}
+
+/// Whether a group with this entry becomes a B+-tree of its own. A single key does not.
+fn is_too_large(entry: &[u8], versions: &[Update<'_>]) -> bool {
+    entry.len() > GROUP_BYTES_MAX && versions[0].key != versions[versions.len() - 1].key
 }
 
 /// Bytes of the whole chunks that two keys share at their beginning.

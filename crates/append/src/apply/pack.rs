@@ -1,12 +1,14 @@
 //! Lists of children: small nodes are joined with a neighbour, large ones are split.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use doclog::DocPointer;
 use index::Result;
 
 use super::Apply;
 use super::content::Content;
+use super::leaf::Leaf;
+use super::walk::{Done, Frame, Step};
 use crate::format::Link;
 use crate::format::node::Node;
 use crate::search::chunk_at;
@@ -19,27 +21,71 @@ pub(super) enum Child {
     New(Content),
 }
 
-impl Apply<'_> {
-    /// The entries of the new root of a B+-tree, after the updates of `range`. None if no key is left.
-    pub(super) fn root_content(&mut self, root: &Node, range: Range<usize>, depth: usize) -> Result<Option<Content>> {
-        let content = if root.level() == 0 {
-            self.merge_leaf(Some(root), Vec::new(), range, depth)?
-        } else {
-            let mut children = self.update_children(root, Vec::new(), range, depth)?;
-            match (children.len(), children.pop()) {
-                (1, Some(Child::New(content))) => content,
-                (1, Some(Child::Old { low, link })) => {
-                    let node = self.neighbour(&link.pointer)?;
-                    self.drop_node(&link.pointer, &node);
-                    Content::of(&node, low)
-                }
-                (_, last) => {
-                    children.extend(last);
-                    self.make_children(children, root.level(), Vec::new())?
-                }
+/// A node above leaves on its way to its new content.
+pub(super) struct Children {
+    node: Arc<Node>,
+    low: Vec<u8>,
+    /// Children that are behind, or have their turn.
+    index: usize,
+    /// The updates that are left.
+    range: Range<usize>,
+    /// Bytes of a key above the chunks of the node.
+    depth: usize,
+    is_root: bool,
+    /// The new children.
+    children: Vec<Child>,
+}
+
+/// A node on its way to its new content; `depth` is that of its B+-tree.
+pub(super) fn frame(node: Arc<Node>, low: Vec<u8>, range: Range<usize>, depth: usize, is_root: bool) -> Frame {
+    if node.level() == 0 {
+        return Frame::Leaf(Leaf::new(Some(node), low, range, depth));
+    }
+    let children = Vec::with_capacity(node.len());
+    Frame::Children(Children { node, low, index: 0, range, depth, is_root, children })
+}
+
+impl Children {
+    pub(super) fn step(&mut self, apply: &mut Apply<'_>, below: Option<Done>) -> Result<Step> {
+        self.children.extend(below.map(Done::entries).filter(|content| content.len() > 0).map(Child::New));
+        let node = &*self.node;
+        while self.index < node.len() {
+            let index = self.index;
+            self.index += 1;
+            let is_below = |key: &[u8]| {
+                index + 1 == node.len() || chunk_at(key, self.depth, apply.chunk_bytes()) < node.bound(index + 1)
+            };
+            let mut updates = self.range.clone();
+            let end = updates.find(|number| !is_below(apply.work.key(*number))).unwrap_or(self.range.end);
+            let link = node.link(index).expect("a node above leaves has children");
+            let low = if index == 0 { self.low.clone() } else { node.bound(index).to_vec() };
+            let updates = self.range.start..end;
+            if updates.is_empty() {
+                self.children.push(Child::Old { low, link });
+                continue;
             }
-        };
-        Ok(if content.len() == 0 { None } else { Some(self.grow(content)?) })
+            self.range.start = end;
+            let child = apply.node(&link.pointer, updates.start)?;
+            apply.drop_node(&link.pointer, &child);
+            return Ok(Step::Down(frame(child, low, updates, self.depth, false)));
+        }
+        let children = apply.balance(std::mem::take(&mut self.children))?;
+        let (level, low) = (node.level(), std::mem::take(&mut self.low));
+        let content =
+            if self.is_root { apply.root(children, level) } else { apply.make_children(children, level, low) };
+        Ok(Step::Up(Done::Entries(content?)))
+    }
+}
+impl Apply<'_> {
+    /// The entries of the root above these children. A root with a single child gives way to it.
+    fn root(&mut self, mut children: Vec<Child>, level: u8) -> Result<Content> {
+        match (children.len(), children.pop()) {
+            (1, Some(child)) => self.content(child),
+            (_, last) => {
+                children.extend(last);
+                self.make_children(children, level, Vec::new())
+            }
+        }
     }
 
     /// Puts levels above entries that one node does not hold.
@@ -65,42 +111,6 @@ impl Apply<'_> {
             }
         }
         Ok(above)
-    }
-
-    /// The new content of a node below a root.
-    fn update_node(
-        &mut self, pointer: &DocPointer, low: Vec<u8>, range: Range<usize>, depth: usize,
-    ) -> Result<Content> {
-        let node = self.node(pointer, range.start)?;
-        self.drop_node(pointer, &node);
-        if node.level() == 0 {
-            return self.merge_leaf(Some(&node), low, range, depth);
-        }
-        let children = self.update_children(&node, low.clone(), range, depth)?;
-        self.make_children(children, node.level(), low)
-    }
-
-    /// The new children of a node.
-    fn update_children(&mut self, node: &Node, low: Vec<u8>, range: Range<usize>, depth: usize) -> Result<Vec<Child>> {
-        let (mut children, mut start) = (Vec::with_capacity(node.len()), range.start);
-        for index in 0..node.len() {
-            let is_below = |key: &[u8]| {
-                index + 1 == node.len() || chunk_at(key, depth, self.chunk_bytes()) < node.bound(index + 1)
-            };
-            let end = (start..range.end).find(|number| !is_below(self.work.key(*number))).unwrap_or(range.end);
-            let link = node.link(index).expect("a node above leaves has children");
-            let low = if index == 0 { low.clone() } else { node.bound(index).to_vec() };
-            if start == end {
-                children.push(Child::Old { low, link });
-                continue;
-            }
-            let content = self.update_node(&link.pointer, low, start..end, depth)?;
-            if content.len() > 0 {
-                children.push(Child::New(content));
-            }
-            start = end;
-        }
-        self.balance(children)
     }
 
     /// Joins small nodes with a neighbour and splits large ones.

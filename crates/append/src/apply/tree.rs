@@ -6,18 +6,112 @@
 //! - If few keys are left in a tree, they go back into the leaf above.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use doclog::DocPointer;
 use index::{Operation, Result};
 
 use super::Apply;
 use super::content::Content;
-use super::leaf::{GROUP_BYTES_MAX, common_chunks};
+use super::leaf::{GROUP_BYTES_MAX, Leaf, common_chunks};
 use super::outcome::{Outcome, Owned};
+use super::walk::{Done, Frame, Step};
 use crate::format::Link;
 use crate::format::node::{Group, Node};
 use crate::search::chunk_at;
 use crate::shared::corrupt;
+
+/// A B+-tree on its way to its outcome.
+pub(super) struct Tree {
+    /// Its root; none in an empty trie.
+    root: Option<Arc<Node>>,
+    /// What it skips of the keys in it; of the skip of the root no more than this.
+    skip: Vec<u8>,
+    /// Bytes of a key above the skip.
+    depth: usize,
+    /// Its updates. Without any the root is made anew.
+    range: Range<usize>,
+    /// Whether it is the tree at the top of the trie.
+    is_top: bool,
+}
+
+impl Tree {
+    pub(super) fn step(&mut self, apply: &mut Apply<'_>, below: Option<Done>) -> Result<Step> {
+        let content = match (below, &self.root) {
+            (Some(entries), _) => apply.grow(entries.entries())?,
+            (None, Some(root)) if self.range.is_empty() => Content::of(root, Vec::new()),
+            (None, _) => return Ok(Step::Down(self.below(apply))),
+        };
+        Ok(Step::Up(Done::Outcome(apply.finish(&self.skip, content, self.is_top)?)))
+    }
+
+    /// What leads to the entries of the new root.
+    fn below(&mut self, apply: &Apply<'_>) -> Frame {
+        let Range { start, end } = self.range;
+        let Some(root) = &self.root else {
+            let common = common_chunks(apply.work.key(start), apply.work.key(end - 1), apply.chunk_bytes());
+            self.skip = apply.work.key(start)[..common].to_vec();
+            return Frame::Leaf(Leaf::new(None, Vec::new(), start..end, common));
+        };
+        let common =
+            |index: usize| common_chunks(&apply.work.key(index)[self.depth..], &self.skip, apply.chunk_bytes());
+        let common = common(start).min(common(end - 1));
+        let depth = self.depth + common;
+        if common == self.skip.len() {
+            return super::pack::frame(Arc::clone(root), Vec::new(), start..end, depth, true);
+        }
+        let mut old = self.skip.split_off(common);
+        let skip = old.split_off(apply.chunk_bytes());
+        let content = Content::new(0, Vec::new());
+        Frame::Path(Path { root: Arc::clone(root), old, skip, depth, range: start..end, content, is_placed: false })
+    }
+}
+
+/// The entries of a new B+-tree above `root`, whose skip not all updates share.
+pub(super) struct Path {
+    root: Arc<Node>,
+    /// The chunk that leads to the old tree.
+    old: Vec<u8>,
+    /// What the old tree skips behind it.
+    skip: Vec<u8>,
+    /// Bytes of a key above the chunk.
+    depth: usize,
+    /// The updates that are left.
+    range: Range<usize>,
+    content: Content,
+    /// Whether the old tree has its turn behind it.
+    is_placed: bool,
+}
+
+impl Path {
+    pub(super) fn step(&mut self, apply: &mut Apply<'_>, below: Option<Done>) -> Result<Step> {
+        if let Some(outcome) = below {
+            apply.put_outcome(&mut self.content, &self.old, outcome.outcome())?;
+        }
+        while !self.range.is_empty() {
+            let same = apply.same_chunk(&self.range, self.depth);
+            let chunk = chunk_at(apply.work.key(same.start), self.depth, apply.chunk_bytes()).to_vec();
+            if !self.is_placed && chunk >= self.old {
+                let updates = if chunk == self.old { same } else { 0..0 };
+                self.range.start += updates.len();
+                return Ok(self.down(updates));
+            }
+            self.range.start = same.end;
+            apply.update_keys(&mut self.content, None, &chunk, same, self.depth + chunk.len())?;
+        }
+        if !self.is_placed {
+            return Ok(self.down(0..0));
+        }
+        Ok(Step::Up(Done::Entries(self.content.take())))
+    }
+
+    /// To the old tree, with its updates.
+    fn down(&mut self, range: Range<usize>) -> Step {
+        self.is_placed = true;
+        let (root, skip) = (Some(Arc::clone(&self.root)), std::mem::take(&mut self.skip));
+        Step::Down(Frame::Tree(Tree { root, skip, depth: self.depth + self.old.len(), range, is_top: false }))
+    }
+}
 
 impl Apply<'_> {
     /// Applies updates to the trie; returns the link to its new root.
@@ -26,85 +120,30 @@ impl Apply<'_> {
         if range.is_empty() {
             return Ok(header.root.map(|pointer| Link { pointer, due: header.due, filter: Box::default() }));
         }
-        let outcome = match header.root {
-            Some(root) => self.update_tree(&root, 0, range, true)?,
-            None => {
-                let (first, last) = (self.work.key(range.start), self.work.key(range.end - 1));
-                let skip = first[..common_chunks(first, last, self.chunk_bytes())].to_vec();
-                let content = self.merge_leaf(None, Vec::new(), range, skip.len())?;
-                let content = if content.len() == 0 { None } else { Some(self.grow(content)?) };
-                self.finish(&skip, content, true)?
-            }
+        let tree = match header.root {
+            Some(root) => self.tree(&root, 0, range, true)?,
+            None => Tree { root: None, skip: Vec::new(), depth: 0, range, is_top: true },
         };
-        Ok(match outcome {
+        Ok(match self.walk(tree)? {
             Outcome::Tree(link) => Some(link),
             Outcome::Gone | Outcome::Small(_) => None,
         })
     }
 
-    /// Applies updates to a B+-tree; `depth` is above its skip, and `is_top` marks the tree at the top of the trie.
-    pub(super) fn update_tree(
+    /// A B+-tree that updates have reached; `depth` is above its skip.
+    pub(super) fn tree(
         &mut self, pointer: &DocPointer, depth: usize, range: Range<usize>, is_top: bool,
-    ) -> Result<Outcome> {
+    ) -> Result<Tree> {
         let root = self.node(pointer, range.start)?;
         self.drop_node(pointer, &root);
-        self.update_root(&root, root.skip(), depth, range, is_top)
-    }
-
-    /// As `update_tree`, for a tree that skips no more than `skip`. Without updates the root is made anew.
-    fn update_root(
-        &mut self, root: &Node, skip: &[u8], depth: usize, range: Range<usize>, is_top: bool,
-    ) -> Result<Outcome> {
-        super::deep(|| self.update_root_here(root, skip, depth, range, is_top))
-    }
-
-    fn update_root_here(
-        &mut self, root: &Node, skip: &[u8], depth: usize, range: Range<usize>, is_top: bool,
-    ) -> Result<Outcome> {
-        if range.is_empty() {
-            return self.finish(skip, Some(Content::of(root, Vec::new())), is_top);
-        }
-        let common = |index: usize| common_chunks(&self.work.key(index)[depth..], skip, self.chunk_bytes());
-        let common = common(range.start).min(common(range.end - 1));
-        let content = if common == skip.len() {
-            self.root_content(root, range, depth + common)?
-        } else {
-            Some(self.part_path(root, &skip[common..], depth + common, range)?)
-        };
-        self.finish(&skip[..common], content, is_top)
-    }
-
-    /// The entries of a new B+-tree above `root`, whose skip not all updates share.
-    fn part_path(&mut self, root: &Node, skip: &[u8], depth: usize, range: Range<usize>) -> Result<Content> {
-        let (old, skip) = skip.split_at(self.chunk_bytes());
-        let below = depth + old.len();
-        let (mut content, mut start, mut is_placed) = (Content::new(0, Vec::new()), range.start, false);
-        while start < range.end {
-            let same = self.same_chunk(&(start..range.end), depth);
-            let chunk = chunk_at(self.work.key(start), depth, self.chunk_bytes()).to_vec();
-            start = same.end;
-            if !is_placed && chunk.as_slice() >= old {
-                is_placed = true;
-                let is_its = chunk == old;
-                let updates = if is_its { same.clone() } else { 0..0 };
-                let outcome = self.update_root(root, skip, below, updates, false)?;
-                self.put_outcome(&mut content, old, outcome, below)?;
-                if is_its {
-                    continue;
-                }
-            }
-            self.update_group(&mut content, None, &chunk, same, depth + chunk.len())?;
-        }
-        if !is_placed {
-            let outcome = self.update_root(root, skip, below, 0..0, false)?;
-            self.put_outcome(&mut content, old, outcome, below)?;
-        }
-        self.grow(content)
+        Ok(Tree { skip: root.skip().to_vec(), root: Some(root), depth, range, is_top })
     }
 
     /// Appends the root of a B+-tree, unless no root is to stay.
-    fn finish(&mut self, skip: &[u8], content: Option<Content>, is_top: bool) -> Result<Outcome> {
-        let Some(content) = content.filter(|content| content.len() > 0) else { return Ok(Outcome::Gone) };
+    fn finish(&mut self, skip: &[u8], content: Content, is_top: bool) -> Result<Outcome> {
+        if content.len() == 0 {
+            return Ok(Outcome::Gone);
+        }
         let may_fold = !is_top && content.bytes() <= GROUP_BYTES_MAX / 2;
         if content.level == 0 && (content.len() == 1 || may_fold) {
             let node = Node::decode(&content.encode(skip), self.chunk_bytes());
