@@ -53,7 +53,6 @@ use encoder::Encoder;
 use format::Header;
 use index::Seq;
 use psync::Request;
-use rand::RngCore;
 use sink::{Sink, ToStream};
 use space::StreamKind;
 
@@ -162,8 +161,7 @@ impl Database {
         let handle = self.handle();
         let tables =
             tables.into_iter().map(|core| Table { handle: Arc::clone(handle), core, durability: None }).collect();
-        let mut id = [0; 16];
-        rand::rng().fill_bytes(&mut id);
+        let id = random::system_bytes();
         let database = engine.superblock.lock().current().database;
         let point = BackupPoint { database, id, seq: snapshot.seq() };
         Ok(Backup { database: self.clone(), snapshot, tables, point })

@@ -18,7 +18,6 @@ use psync::{
     Lock, Psync,
     probe::{LEARNED_NAME, LEARNED_SCRATCH_NAME, PROFILE_NAME, PROFILE_SCRATCH_NAME},
 };
-use rand::RngCore;
 use space::{FileStore, PagedFile, StreamKind};
 use wal::{Group, Lsn, Verdict};
 
@@ -145,8 +144,7 @@ pub(crate) fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Op
 
 /// Creates a database, perhaps over the rest of an interrupted creation.
 fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) -> Result<Engine> {
-    let mut database = [0; 16];
-    rand::rng().fill_bytes(&mut database);
+    let database = random::system_bytes();
     // Other files of an interrupted creation go before its superblock, because the superblock marks them as such.
     let mut left: Vec<_> =
         store.list("wal")?.iter().filter(|name| name.ends_with(".log")).map(|name| format!("wal/{name}")).collect();

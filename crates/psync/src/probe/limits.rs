@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use random::Random;
 use serde::{Deserialize, Serialize};
 
 use super::PAGE_BYTES;
@@ -109,9 +108,9 @@ fn read_bytes(bytes: usize) -> usize {
 pub fn random_reads_per_second(psync: &Psync, file: &File, bytes: usize, depth: usize, time: Duration) -> Result<f64> {
     let bytes = read_bytes(bytes);
     let places = (file.len()? / bytes as u64).max(1);
-    let mut random = SmallRng::seed_from_u64(places);
+    let mut random = Random::from_seed(places);
     let mut read = |buffer| {
-        let offset = random.random_range(0..places) * bytes as u64;
+        let offset = random.below(places) * bytes as u64;
         Request::read(file, offset, buffer, 0)
     };
     let mut stream = psync.stream(depth);

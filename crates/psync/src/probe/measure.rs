@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use random::Random;
 
 use super::{DurableWriteCost, PAGE_BYTES, PAGES_MEASURED};
 use crate::{Buffer, Error, File, OpenOptions, Psync, Request, Result};
@@ -81,7 +80,7 @@ impl Scratch {
 /// Bytes that no device makes smaller.
 pub(super) fn incompressible(len: usize) -> Buffer {
     let mut buffer = Buffer::zeroed(len);
-    SmallRng::seed_from_u64(len as u64).fill(&mut buffer[..]);
+    Random::from_seed(len as u64).fill(&mut buffer[..]);
     buffer
 }
 
@@ -94,7 +93,7 @@ pub(super) struct Cell<'a> {
     file: &'a File,
     bytes: u64,
     time: Duration,
-    random: SmallRng,
+    random: Random,
     spreads: Vec<f64>,
 }
 
@@ -113,7 +112,7 @@ impl<'a> Cell<'a> {
         if bytes < wanted {
             return Err(Error::ShortRead { path: file.path().to_owned(), offset: 0, wanted, got: bytes });
         }
-        Ok(Self { psync, file, bytes, time, random: SmallRng::seed_from_u64(bytes), spreads: Vec::new() })
+        Ok(Self { psync, file, bytes, time, random: Random::from_seed(bytes), spreads: Vec::new() })
     }
 
     /// Measures each of the `settings` in turn, [`ROUNDS`] times over: the median of each.
@@ -187,7 +186,7 @@ impl<'a> Cell<'a> {
     }
 
     fn place(&mut self, bytes: usize) -> u64 {
-        self.random.random_range(0..self.bytes / bytes as u64) * bytes as u64
+        self.random.below(self.bytes / bytes as u64) * bytes as u64
     }
 
     /// µs per durable page write in place, both ways on each of some handles of the file: medians of [`ROUNDS`]. The

@@ -6,8 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use random::Random;
 
 use super::fault::{Fault, Garble};
 use super::names::{NameChange, Tree};
@@ -32,7 +31,7 @@ struct Holders {
 }
 
 pub(super) struct Disk {
-    random: SmallRng,
+    random: Random,
     /// The unit of direct I/O.
     unit: usize,
     life: u64,
@@ -73,7 +72,7 @@ fn in_memory(range: &Range<u64>) -> io::Result<Range<usize>> {
 impl Disk {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            random: SmallRng::seed_from_u64(seed),
+            random: Random::from_seed(seed),
             unit: if seed % 4 == 3 { BLOCK } else { SECTOR },
             life: 0,
             crashed: false,
@@ -170,14 +169,14 @@ impl Disk {
 
     fn lose_names(&mut self) {
         let pending = std::mem::take(&mut self.pending);
-        let policy = self.random.random_range(0..4);
-        let prefix = self.random.random_range(0..=pending.len());
+        let policy = self.random.index(4);
+        let prefix = self.random.index(pending.len() + 1);
         for (index, change) in pending.into_iter().enumerate() {
             let survives = match policy {
                 0 => false,
                 1 => true,
                 2 => index < prefix,
-                _ => self.random.random(),
+                _ => self.random.coin(),
             };
             if survives {
                 self.durable.apply(change);
@@ -194,7 +193,7 @@ impl Disk {
         self.volatile
             .files
             .get(path)
-            .is_some_and(|node| node.lock().damage(start..end, |byte| change(byte, random.random())))
+            .is_some_and(|node| node.lock().damage(start..end, |byte| change(byte, random.byte())))
     }
 
     pub(super) fn files(&self) -> Vec<PathBuf> {
@@ -275,7 +274,7 @@ impl Disk {
         match &mut self.garbled {
             Some((0, how)) if read > 0 => {
                 match *how {
-                    Garble::Bit => into[self.random.random_range(0..read)] ^= 1 << self.random.random_range(0..8),
+                    Garble::Bit => into[self.random.index(read)] ^= 1 << self.random.index(8),
                     Garble::Elsewhere(distance) => {
                         into[..read].fill(0);
                         let elsewhere = i64::try_from(offset).ok().and_then(|offset| offset.checked_add(distance));
@@ -305,7 +304,7 @@ impl Disk {
             Fate::Dying => {
                 // The write is on its way, or was never sent. Restart decides which of its sectors arrive, with all
                 // else that is pending.
-                if self.random.random() {
+                if self.random.coin() {
                     node.lock().write(offset, bytes, false);
                 }
                 Err(errno(DEAD))
@@ -349,7 +348,7 @@ impl Disk {
         let growth = len.saturating_sub(node.lock().len());
         match self.begin(life, Fault::Write, growth > 0)? {
             Fate::Dying => {
-                if self.random.random() {
+                if self.random.coin() {
                     node.lock().set_len(len);
                 }
                 Err(errno(DEAD))
@@ -371,7 +370,7 @@ impl Disk {
         if is_done {
             self.check_room(growth)?;
         }
-        if is_done || self.random.random() {
+        if is_done || self.random.coin() {
             let mut node = node.lock();
             let len = node.len().max(range.end);
             node.set_len(len);
@@ -384,7 +383,7 @@ impl Disk {
     pub(super) fn punch(&mut self, life: u64, node: &SharedNode, range: &Range<u64>) -> io::Result<()> {
         let range = in_memory(range)?;
         let is_done = matches!(self.begin(life, Fault::Write, false)?, Fate::Done);
-        if is_done || self.random.random() {
+        if is_done || self.random.coin() {
             let mut node = node.lock();
             let end = range.end.min(node.len());
             if range.start < end {
@@ -435,7 +434,7 @@ impl Disk {
     /// Changes a name in the volatile tree; a later sync makes the change durable.
     fn change_name(&mut self, life: u64, change: NameChange) -> io::Result<()> {
         let fate = self.begin(life, Fault::Name, false)?;
-        if matches!(fate, Fate::Done) || self.random.random() {
+        if matches!(fate, Fate::Done) || self.random.coin() {
             self.volatile.apply(change.clone());
             self.pending.push(change);
         }

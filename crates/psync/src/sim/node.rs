@@ -5,8 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rand::Rng;
-use rand::rngs::SmallRng;
+use random::Random;
 
 use crate::{BLOCK, SECTOR};
 
@@ -79,26 +78,26 @@ enum Survivors {
 }
 
 impl Survivors {
-    fn choose(pending: &[Change], random: &mut SmallRng) -> Self {
+    fn choose(pending: &[Change], random: &mut Random) -> Self {
         let count = pending.len();
-        match random.random_range(0..6) {
+        match random.index(6) {
             0 => Self::None,
             1 => Self::All,
-            2 => Self::Sectors([0.1, 0.5, 0.9][random.random_range(0..3)]),
-            3 => Self::Writes((0..count).map(|_| random.random()).collect()),
-            4 => Self::Prefix { torn: random.random_range(0..=count), sectors: random.random_range(0..=32) },
-            _ => Self::AllButOne { torn: random.random_range(0..count.max(1)) },
+            2 => Self::Sectors([0.1, 0.5, 0.9][random.index(3)]),
+            3 => Self::Writes((0..count).map(|_| random.coin()).collect()),
+            4 => Self::Prefix { torn: random.index(count + 1), sectors: random.index(33) },
+            _ => Self::AllButOne { torn: random.index(count.max(1)) },
         }
     }
 
-    fn keep(&self, change: usize, sector: usize, random: &mut SmallRng) -> bool {
+    fn keep(&self, change: usize, sector: usize, random: &mut Random) -> bool {
         match self {
             Self::None => false,
             Self::All => true,
-            Self::Sectors(chance) => random.random_bool(*chance),
+            Self::Sectors(chance) => random.chance(*chance),
             Self::Writes(kept) => kept[change],
             Self::Prefix { torn, sectors } => change < *torn || (change == *torn && sector < *sectors),
-            Self::AllButOne { torn } => change != *torn || random.random(),
+            Self::AllButOne { torn } => change != *torn || random.coin(),
         }
     }
 }
@@ -170,11 +169,11 @@ impl Node {
     }
 
     /// Writes durably and fails: some sectors reach the platter, and the others are forgotten.
-    pub(super) fn write_in_part(&mut self, offset: usize, bytes: &[u8], lost: bool, random: &mut SmallRng) {
+    pub(super) fn write_in_part(&mut self, offset: usize, bytes: &[u8], lost: bool, random: &mut Random) {
         let grows = self.content.len() < offset + bytes.len();
         self.write(offset, bytes, lost);
         let survivors = Survivors::choose(&self.pending[self.pending.len() - 1..], random);
-        let length_is_durable = random.random();
+        let length_is_durable = random.coin();
         if length_is_durable {
             self.settle_lengths();
         }
@@ -243,19 +242,19 @@ impl Node {
     }
 
     /// Decides which pending changes reached the platter; the others are forgotten.
-    pub(super) fn lose_some(&mut self, random: &mut SmallRng) {
+    pub(super) fn lose_some(&mut self, random: &mut Random) {
         let survivors = Survivors::choose(&self.pending, random);
         let count = self.pending.len();
-        let lengths = match random.random_range(0..4) {
+        let lengths = match random.index(4) {
             0 => 0,
-            1 => random.random_range(0..=count),
+            1 => random.index(count + 1),
             _ => count,
         };
         self.apply(lengths, |change, sector| survivors.keep(change, sector, random));
     }
 
     /// Decides which changes survive a loss of power.
-    pub(super) fn crash(&mut self, random: &mut SmallRng) {
+    pub(super) fn crash(&mut self, random: &mut Random) {
         self.lose_some(random);
         self.content.clone_from(&self.durable);
         self.forget_holes();
@@ -315,7 +314,6 @@ const fn blocks(range: &Range<usize>) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng;
 
     use super::*;
 
@@ -329,7 +327,7 @@ mod tests {
         let expected = node.content.clone();
         assert_eq!(expected.len(), 2010);
         assert_eq!(expected[700..2000], [0; 1300]);
-        node.crash(&mut SmallRng::seed_from_u64(1));
+        node.crash(&mut Random::from_seed(1));
         assert_eq!(node.content, expected);
     }
 
@@ -342,7 +340,7 @@ mod tests {
             node.flush();
             node.write(0, &[2; 2 * SECTOR], false);
             node.write(0, &[3; 100], false);
-            node.crash(&mut SmallRng::seed_from_u64(seed));
+            node.crash(&mut Random::from_seed(seed));
             assert_eq!(node.len(), 2 * SECTOR);
             let first = (node.content[0], node.content[SECTOR - 1]);
             // The third write's sector has the second write's bytes behind its own.
@@ -362,7 +360,7 @@ mod tests {
             node.write(0, &[1; SECTOR], false);
             node.flush();
             node.write(SECTOR, &[2; SECTOR], false);
-            node.crash(&mut SmallRng::seed_from_u64(seed));
+            node.crash(&mut Random::from_seed(seed));
             outcomes.insert(node.content[SECTOR - 1..].to_vec());
         }
         let with = |byte| [vec![1], vec![byte; SECTOR]].concat();
@@ -398,7 +396,7 @@ mod tests {
         node.write(0, &[2; SECTOR], true);
         node.flush();
         assert_eq!(node.content[0], 2);
-        node.crash(&mut SmallRng::seed_from_u64(3));
+        node.crash(&mut Random::from_seed(3));
         assert_eq!(node.content, [1; SECTOR]);
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use rand::Rng;
+use random::Random;
 
 use super::{Transaction, TransactionOptions, conflict::Conflict};
 use crate::{
@@ -90,7 +90,8 @@ impl Database {
             let has_learned = changed.is_some_and(|key| keys.insert(key));
             if conflicts < LOCK_AFTER || !has_learned {
                 let longest = FIRST_BACKOFF * (1 << fruitless.min(BACKOFF_DOUBLINGS));
-                std::thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
+                let nanoseconds = u64::try_from(longest.as_nanos()).expect("milliseconds");
+                std::thread::sleep(Duration::from_nanos(Random::from_system().below(nanoseconds)));
                 fruitless += 1;
             }
         }
