@@ -1,7 +1,7 @@
 //! A batch on its way into a trie.
 //!
-//! 1. The batch goes through the trie in key order ([`walk`], [`tree`], [`leaf`]). The nodes for some thousand keys at a time are
-//!    read ahead, level by level, each level in one psync ([`Apply::node`]).
+//! 1. The batch goes through the trie in key order ([`walk`], [`tree`], [`leaf`]). The nodes for some thousand keys at
+//!    a time are read ahead, level by level, each level in one psync ([`Apply::node`]).
 //! 2. The new content of a leaf is written as entries ([`content`]); entries that the batch does not touch are copied
 //!    unchanged. On the way up, the new nodes become lists of children. A node that is too large is split, a small one
 //!    is joined with its neighbour ([`pack`]).

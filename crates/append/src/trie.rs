@@ -166,11 +166,11 @@ impl Index for Trie {
     fn install(&self, applied: &Applied) {
         let done = self.versions.install(applied, |_, _, done| {
             if let Err(error) = self.count(&done.redo) {
-                tracing::error!(%error, "nodes of an old version stay until the database is opened again");
+                events::error!(%error, "nodes of an old version stay until the database is opened again");
             }
             for document in &done.documents {
                 if let Err(error) = self.documents.retain(document, 0) {
-                    tracing::error!(%error, "a document is counted only when the database is opened again");
+                    events::error!(%error, "a document is counted only when the database is opened again");
                 }
             }
             done

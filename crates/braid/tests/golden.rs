@@ -4,13 +4,16 @@
 //! A database is made by [`make`], run in the tree of the build whose format it is to have:
 //! `cargo test -p braid --test golden -- --ignored`. Those here are of commit 137c3df.
 
+#[path = "common/archive.rs"]
+mod archive;
+
 use std::{
     collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
+    path::Path,
     time::{Duration, UNIX_EPOCH},
 };
 
+use archive::{pack, unpack};
 use braid::{Compression, Database, ManualClock, Options, Structure, Table, TableOptions};
 
 const NOW_MILLIS: u64 = 1_800_000_000_000;
@@ -23,10 +26,6 @@ struct Expected {
     tables: Vec<(&'static str, Structure, Content)>,
     /// What the second table had at each checkpoint, and at the end. The last two checkpoints are retained.
     states: Vec<Content>,
-}
-
-fn archive(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.zst"))
 }
 
 fn open(path: &Path, clock: &ManualClock) -> Database {
@@ -118,7 +117,7 @@ fn make() {
         if name == "closed" {
             db.close().expect("closes");
         }
-        pack(directory.path(), &archive(name));
+        pack(directory.path(), name);
     }
 }
 
@@ -131,7 +130,7 @@ fn databases_of_an_earlier_build_have_what_was_written() {
         );
         let expected = fill(&open(made.path(), &clock), &clock);
         let directory = tempfile::tempdir().expect("a directory");
-        unpack(&archive(name), directory.path());
+        unpack(name, directory.path());
         for life in 0..2 {
             let db = open(directory.path(), &ManualClock::new(UNIX_EPOCH + Duration::from_millis(NOW_MILLIS + 10_000)));
             assert_eq!(db.verify().expect("verifies").findings, [""; 0], "{name}, life {life}");
@@ -160,43 +159,4 @@ fn databases_of_an_earlier_build_have_what_was_written() {
             db.close().expect("closes");
         }
     }
-}
-
-/// Packs the files of a directory: for each its name, its length and its bytes.
-fn pack(directory: &Path, to: &Path) {
-    let mut bytes = Vec::new();
-    for file in files_in(directory) {
-        let name = file.strip_prefix(directory).expect("below it").to_str().expect("a name").as_bytes();
-        let content = fs::read(&file).expect("read");
-        for part in [name, &content] {
-            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(part);
-        }
-    }
-    fs::create_dir_all(to.parent().expect("a folder")).expect("made");
-    fs::write(to, zstd::encode_all(&bytes[..], 19).expect("compressed")).expect("written");
-}
-
-fn unpack(from: &Path, directory: &Path) {
-    let bytes = zstd::decode_all(&fs::read(from).expect("the archive")[..]).expect("compressed");
-    let mut rest = &bytes[..];
-    let mut part = || {
-        let (length, behind) = rest.split_first_chunk::<8>()?;
-        let (part, behind) = behind.split_at(usize::try_from(u64::from_le_bytes(*length)).expect("it fits"));
-        rest = behind;
-        Some(part)
-    };
-    while let (Some(name), Some(content)) = (part(), part()) {
-        let file = directory.join(std::str::from_utf8(name).expect("a name"));
-        fs::create_dir_all(file.parent().expect("a folder")).expect("made");
-        fs::write(file, content).expect("written");
-    }
-}
-
-fn files_in(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
-    let (folders, mut files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-    files.extend(folders.iter().flat_map(|folder| files_in(folder)));
-    files.sort();
-    files
 }

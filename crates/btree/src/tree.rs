@@ -108,7 +108,7 @@ impl Index for BTree {
             let retired = match pages.retire(&retired) {
                 Ok(()) => retired,
                 Err(error) => {
-                    tracing::error!(%error, "pages of an old version stay unused");
+                    events::error!(%error, "pages of an old version stay unused");
                     Vec::new()
                 }
             };
@@ -121,7 +121,7 @@ impl Index for BTree {
         // Nodes of the discarded version stay in the cache, under incarnations that no pointer asks for. Leaves that
         // its batch appended to were written, and are cached, beyond the length that the current version publishes.
         if let Err(error) = self.shared.pages().discard(&allocated) {
-            tracing::error!(%error, "pages of a discarded batch stay unused until the database is opened again");
+            events::error!(%error, "pages of a discarded batch stay unused until the database is opened again");
         }
     }
 

@@ -35,12 +35,13 @@ mod front;
 mod part;
 mod secondary;
 
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
+use foldhash::quality::RandomState;
 use quick_cache::sync::Cache as Policy;
-use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
+use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use smallvec::SmallVec;
 use tally::Tally;
 
@@ -95,7 +96,7 @@ const SECONDARY_HITS: usize = 2;
 /// A bounded map that evicts the entries that are least likely to be asked for again. All methods may be called from
 /// any thread.
 pub struct Cache<K, V, F = ()> {
-    policy: Policy<K, V, Weight<K, V>, DefaultHashBuilder, Leaving<F>>,
+    policy: Policy<K, V, Weight<K, V>, RandomState, Leaving<F>>,
     front: Arc<F>,
     capacity_bytes: AtomicU64,
     /// The part of the capacity that does not belong to the front.
@@ -136,7 +137,7 @@ impl<K: Eq + Hash + Clone, V: Clone, F: Beside<K>> Cache<K, V, F> {
             .build()
             .expect("capacity and estimate are set");
         let leaving = Leaving(Arc::clone(&front));
-        let policy = Policy::with_options(options, Weight(weigh), DefaultHashBuilder::default(), leaving);
+        let policy = Policy::with_options(options, Weight(weigh), RandomState::default(), leaving);
         let (capacity_bytes, weight_bytes) = (AtomicU64::new(capacity_bytes), AtomicU64::new(weight));
         Self {
             policy,
@@ -379,7 +380,7 @@ fn shards_for(capacity_bytes: u64) -> u64 {
 
 /// Remembers the keys that were asked for lately.
 struct Doorkeeper {
-    hasher: DefaultHashBuilder,
+    hasher: RandomState,
     /// Fingerprints, each in the place given by its key's hash. A younger fingerprint replaces an older one.
     fingerprints: Box<[AtomicU16]>,
     /// Whether a value found no room.
@@ -390,7 +391,7 @@ impl Doorkeeper {
     fn new(entries: u64) -> Self {
         let places = usize::try_from(entries).unwrap_or(usize::MAX).clamp(1, DOORKEEPER_MAX).next_power_of_two();
         let fingerprints = (0..places).map(|_| AtomicU16::new(0)).collect();
-        Self { hasher: DefaultHashBuilder::default(), fingerprints, is_full: AtomicBool::new(false) }
+        Self { hasher: RandomState::default(), fingerprints, is_full: AtomicBool::new(false) }
     }
 
     /// Whether the key is known; makes the key known from now on.

@@ -19,13 +19,13 @@
 //! as if they came from the device.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use foldhash::quality::RandomState;
 use mapped::Memory;
 use parking_lot::Mutex;
-use quick_cache::DefaultHashBuilder;
 
 /// Bytes of a chunk: the least, where there is little memory, and the most.
 const CHUNK_MIN: usize = 16 << 10;
@@ -43,7 +43,7 @@ const SHARDS_MAX: u64 = 16;
 pub(crate) struct Secondary<K> {
     shards: Box<[Mutex<Shard<K>>]>,
     chunk_bytes: usize,
-    hasher: DefaultHashBuilder,
+    hasher: RandomState,
     /// Bytes that each shard may take.
     share: AtomicUsize,
 }
@@ -53,7 +53,7 @@ struct Shard<K> {
     chunks: VecDeque<Chunk<K>>,
     /// Number of the oldest chunk.
     oldest: u64,
-    places: HashMap<K, Place, DefaultHashBuilder>,
+    places: HashMap<K, Place, RandomState>,
     /// Keys in all chunks, including those of values that were put again.
     keys: usize,
 }
@@ -87,7 +87,7 @@ impl<K: Eq + Hash + Clone> Secondary<K> {
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::new(chunk_bytes))).collect(),
             chunk_bytes,
-            hasher: DefaultHashBuilder::default(),
+            hasher: RandomState::default(),
             share: AtomicUsize::new(0),
         }
     }

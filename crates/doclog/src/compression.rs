@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 /// The compression of the documents of a table, each by itself. A document that becomes hardly smaller is stored
 /// uncompressed.
+///
+/// A build without a codec ([`Compression::is_built`]) cannot read the documents that were compressed with it. Where a
+/// table asks for the codec, such a build stores documents uncompressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Compression {
     /// No compression.
@@ -19,6 +22,16 @@ pub enum Compression {
 impl Compression {
     /// Every compression.
     pub const ALL: [Self; 3] = [Self::None, Self::Lz4, Self::Zstd];
+
+    /// Whether this build has it. `lz4` and `zstd` are features of the same name.
+    #[must_use]
+    pub const fn is_built(self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Lz4 => cfg!(feature = "lz4"),
+            Self::Zstd => cfg!(feature = "zstd"),
+        }
+    }
 
     const fn name(self) -> &'static str {
         match self {

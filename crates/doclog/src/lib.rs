@@ -33,6 +33,7 @@
 
 mod ahead;
 mod appender;
+mod codec;
 mod compression;
 mod error;
 mod fetch;

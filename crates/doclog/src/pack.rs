@@ -1,28 +1,17 @@
 //! Documents in the form in which they are stored.
 //!
 //! 1. [`pack`] compresses a document before room is reserved for it, and gives up if that saves less than an eighth of
-//!    the room.
+//!    the room. A build without the codec stores the document uncompressed.
 //! 2. [`unpack`] is for documents that were read and checked. The pointer says how long the document is, so the memory
 //!    for it is bounded. A valid pointer says no more than its stored bytes can hold
 //!    ([`crate::compression::expansion_max`]).
-//! 3. The contexts of Zstandard are kept for reuse, because making one takes longer than compressing a small document.
-//!    At most as many are kept as threads can run at a time. A context that a large document has made large is not
-//!    kept.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
-use parking_lot::Mutex;
-use zstd::bulk::{Compressor, Decompressor};
-
+use crate::codec::{Flaw, compress, decompress};
 use crate::format::{ALIGNMENT, HEADER, stored_bytes};
 use crate::limits::DOCUMENT_BYTES_MAX;
 use crate::{Compression, DocLength, Error, Result};
-
-/// Level of Zstandard: the library's default.
-const LEVEL: i32 = 3;
-/// Contexts used for a longer document are not kept.
-const CONTEXT_DOCUMENT_MAX: usize = 128 << 10;
 
 /// The bytes to be stored, and their length.
 pub(crate) struct Packed<'a> {
@@ -40,17 +29,7 @@ pub(crate) fn pack(compression: Compression, document: &[u8]) -> Result<Packed<'
     let length = plain.ok_or(Error::TooLarge { length: bytes })?;
     let as_it_is = || Packed { bytes: Cow::Borrowed(document), length };
     let Some(most) = worth_storing(document.len()) else { return Ok(as_it_is()) };
-    let packed = match compression {
-        Compression::None => None,
-        Compression::Lz4 => Some(lz4_flex::block::compress(document)).filter(|packed| packed.len() <= most),
-        Compression::Zstd => {
-            let mut packed = Vec::with_capacity(most);
-            let compress = |context: &mut Compressor<'_>| context.compress_to_buffer(document, &mut packed);
-            // Without memory for the compression, and if the result does not fit, the document is stored uncompressed.
-            let compressed = COMPRESSORS.with(document.len(), || Compressor::new(LEVEL), compress);
-            compressed.is_ok().then_some(packed)
-        }
-    };
+    let packed = compress(compression, document, most);
     let Some(packed) = packed.filter(|packed| !packed.is_empty()) else { return Ok(as_it_is()) };
     let length = DocLength::compressed(compression, packed.len(), document.len());
     Ok(Packed { bytes: Cow::Owned(packed), length })
@@ -64,53 +43,19 @@ fn worth_storing(document: usize) -> Option<usize> {
     usize::try_from(most).ok()?.checked_sub(HEADER).filter(|most| *most > 0)
 }
 
-/// Decompresses the stored bytes to the document of this `length`, or returns the defect of the bytes.
-pub(crate) fn unpack(length: DocLength, stored: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
-    let expected = usize::try_from(length.original()).map_err(|error| error.to_string())?;
-    let document = match length.compression() {
-        Some(Compression::None) => return Ok(stored),
-        Some(Compression::Lz4) => lz4_flex::block::decompress(&stored, expected).map_err(|error| error.to_string())?,
-        Some(Compression::Zstd) => {
-            match zstd::zstd_safe::get_frame_content_size(&stored) {
-                Ok(Some(bytes)) if bytes == expected as u64 => {}
-                other => return Err(format!("a frame that says of its length {other:?}")),
-            }
-            let decompress = |context: &mut Decompressor<'_>| context.decompress(&stored, expected);
-            DECOMPRESSORS.with(expected, Decompressor::new, decompress).map_err(|error| error.to_string())?
-        }
-        None => return Err("no known compression".to_owned()),
-    };
-    if document.len() == expected { Ok(document) } else { Err(format!("{} bytes", document.len())) }
-}
-
-static COMPRESSORS: Contexts<Compressor<'static>> = Contexts(Mutex::new(Vec::new()));
-static DECOMPRESSORS: Contexts<Decompressor<'static>> = Contexts(Mutex::new(Vec::new()));
-/// Number of contexts kept of each kind.
-static CONTEXTS_MAX: LazyLock<usize> =
-    LazyLock::new(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-
-/// Unused contexts.
-struct Contexts<T>(Mutex<Vec<T>>);
-
-impl<T> Contexts<T> {
-    /// Uses a context for a document of this size.
-    fn with<R>(
-        &self, bytes: usize, new: impl FnOnce() -> std::io::Result<T>, run: impl FnOnce(&mut T) -> std::io::Result<R>,
-    ) -> std::io::Result<R> {
-        let kept = self.0.lock().pop();
-        let mut context = kept.map_or_else(new, Ok)?;
-        let outcome = run(&mut context);
-        if bytes <= CONTEXT_DOCUMENT_MAX {
-            let mut kept = self.0.lock();
-            if kept.len() < *CONTEXTS_MAX {
-                kept.push(context);
-            }
-        }
-        outcome
+/// Decompresses the stored bytes to the document of this `length`.
+pub(crate) fn unpack(length: DocLength, stored: Vec<u8>) -> std::result::Result<Vec<u8>, Flaw> {
+    let expected = usize::try_from(length.original()).map_err(|error| Flaw::Damage(error.to_string()))?;
+    let compression = length.compression().ok_or_else(|| Flaw::Damage("no known compression".to_owned()))?;
+    let document = decompress(compression, stored, expected)?;
+    if compression == Compression::None || document.len() == expected {
+        Ok(document)
+    } else {
+        Err(Flaw::Damage(format!("{} bytes", document.len())))
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "lz4", feature = "zstd"))]
 mod tests {
     use proptest::prelude::*;
 
@@ -150,15 +95,6 @@ mod tests {
             assert!(!is_packed(500) && is_packed(700));
         }
         assert_eq!(pack(Compression::None, &[0; 4096]).expect("short enough").bytes.len(), 4096);
-    }
-
-    #[test]
-    fn a_context_that_is_kept_and_a_new_one_do_the_same() {
-        let documents = [vec![5; 3000], vec![6; CONTEXT_DOCUMENT_MAX + 1], noise(3000), vec![7; 300]];
-        let packed = || documents.iter().map(|document| pack(Compression::Zstd, document).expect("short").bytes);
-        let (first, second): (Vec<_>, Vec<_>) = (packed().collect(), packed().collect());
-        assert_eq!(first, second);
-        assert!(COMPRESSORS.0.lock().len() <= *CONTEXTS_MAX);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use psync::{BLOCK, Buffer, Completion, File, Request, SECTOR};
 
+use crate::codec::Flaw;
 use crate::files::{SegmentFiles, Source};
 use crate::format::{HEADER, check_header, identity_crc};
 use crate::pack::unpack;
@@ -193,9 +194,15 @@ impl Wanted {
         if matches!(self.wants, Wants::Check | Wants::Stored) || !self.wants.payload_of(length) {
             return Ok(payload);
         }
-        let document = unpack(length, payload).map_err(|found| {
-            let (at, expected) = (self.pointer.offset + HEADER as u64, format!("{} bytes", length.original()));
-            Error::corrupt(&file(), at, "what the compressed document stands for", expected, found)
+        let document = unpack(length, payload).map_err(|flaw| {
+            let (file, at) = (file(), self.pointer.offset + HEADER as u64);
+            match flaw {
+                Flaw::Damage(found) => {
+                    let expected = format!("{} bytes", length.original());
+                    Error::corrupt(&file, at, "what the compressed document stands for", expected, found)
+                }
+                Flaw::NotBuilt(compression) => Error::NotBuilt { file, offset: at, compression },
+            }
         })?;
         Ok(if self.wants == Wants::Meaning { Vec::new() } else { document })
     }

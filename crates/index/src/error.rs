@@ -1,6 +1,6 @@
 //! Errors of an index.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use crate::TableId;
 
@@ -8,21 +8,15 @@ use crate::TableId;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Errors of an index.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum Error {
     /// The device or file system failed.
-    #[error(transparent)]
-    Io(#[from] psync::Error),
+    Io(psync::Error),
     /// Space was not available, or its bookkeeping failed.
-    #[error(transparent)]
-    Space(#[from] space::Error),
+    Space(space::Error),
     /// A document could not be read.
-    #[error(transparent)]
-    Document(#[from] doclog::Error),
+    Document(doclog::Error),
     /// More versions of one key have to stay than one leaf can ever hold.
-    #[error(
-        "a key has {versions} versions that snapshots still see, {bytes} bytes in all, and at most {limit} fit; end some snapshots and try again"
-    )]
     TooManyVersions {
         /// Versions of the key.
         versions: usize,
@@ -32,12 +26,8 @@ pub enum Error {
         limit: usize,
     },
     /// The caller did not let the operation go on ([`crate::Ready`]).
-    #[error("refused by the caller")]
     Refused,
     /// Bytes on storage differ from the bytes that were written.
-    #[error(
-        "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. The rest of the database stays readable; restore this part from a backup"
-    )]
     Corrupt {
         /// The file.
         file: String,
@@ -50,6 +40,56 @@ pub enum Error {
         /// The content that was found.
         found: String,
     },
+}
+
+impl Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(formatter),
+            Self::Space(error) => error.fmt(formatter),
+            Self::Document(error) => error.fmt(formatter),
+            Self::TooManyVersions { versions, bytes, limit } => write!(
+                formatter,
+                "a key has {versions} versions that snapshots still see, {bytes} bytes in all, and at most {limit} \
+                 fit; end some snapshots and try again"
+            ),
+            Self::Refused => formatter.write_str("refused by the caller"),
+            Self::Corrupt { file, offset, what, expected, found } => write!(
+                formatter,
+                "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. The rest of the \
+                 database stays readable; restore this part from a backup"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => error.source(),
+            Self::Space(error) => error.source(),
+            Self::Document(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<psync::Error> for Error {
+    fn from(error: psync::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<space::Error> for Error {
+    fn from(error: space::Error) -> Self {
+        Self::Space(error)
+    }
+}
+
+impl From<doclog::Error> for Error {
+    fn from(error: doclog::Error) -> Self {
+        Self::Document(error)
+    }
 }
 
 /// A structure whose bytes are not those that were written.

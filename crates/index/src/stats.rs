@@ -22,7 +22,8 @@ impl Stats {
 }
 
 /// A figure of a structure.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Figure {
     /// Its name for users, in the plural where it counts things.
     pub name: &'static str,
@@ -53,8 +54,9 @@ pub fn value_of(figures: &[Figure], name: &str) -> Option<u64> {
 }
 
 /// The unit of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Unit {
     /// Things are counted.
     Count,

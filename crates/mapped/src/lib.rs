@@ -16,6 +16,11 @@
 
 #![expect(unsafe_code, reason = "neither mappings nor allocators have a safe interface")]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Braid runs on Linux alone: its durability rests on O_DIRECT, fdatasync and RWF_DSYNC as Linux keeps them"
+);
+
 mod allocator;
 mod kept;
 mod pages;

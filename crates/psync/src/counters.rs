@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
-
 /// Requests and bytes that completed without an error.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -20,7 +18,8 @@ pub struct Counters {
 }
 
 /// [`Counters`] at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CountersSnapshot {
     /// Reads.
     pub reads: u64,

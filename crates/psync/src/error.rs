@@ -1,5 +1,6 @@
 //! The errors of this crate: each says the failed operation, the place and the remedy.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +11,9 @@ use crate::BackendKind;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A failed operation. Cheap to clone, so that a failure can be kept and reported again.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 pub enum Error {
     /// The system refused or failed a read, write or flush.
-    #[error("cannot {operation} {length} bytes at offset {offset} of {}: {source}", path.display())]
     Io {
         /// `read`, `write` or `flush`.
         operation: &'static str,
@@ -27,7 +27,6 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// The system refused or failed an operation on a file or directory as a whole.
-    #[error("cannot {operation} {}: {source}", path.display())]
     Path {
         /// The operation: `open`, `remove`, …
         operation: &'static str,
@@ -37,7 +36,6 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// A read went past the end of the file.
-    #[error("{} ends early: wanted {wanted} bytes at offset {offset}, found {got}", path.display())]
     ShortRead {
         /// The file.
         path: PathBuf,
@@ -49,7 +47,6 @@ pub enum Error {
         got: u64,
     },
     /// Somebody else holds the lock.
-    #[error("{} is locked by {}: close the other user first", path.display(), holder_text(*.holder))]
     Locked {
         /// The lock file.
         path: PathBuf,
@@ -57,9 +54,6 @@ pub enum Error {
         holder: Option<u32>,
     },
     /// The machine does not offer the requested backend.
-    #[error(
-        "backend {backend} is not available: {reason}; choose another backend, or none to have the best one chosen"
-    )]
     Unsupported {
         /// The requested backend.
         backend: BackendKind,
@@ -67,10 +61,6 @@ pub enum Error {
         reason: String,
     },
     /// A request to a file opened for direct I/O is not a multiple of the file's unit.
-    #[error(
-        "offset {offset} and length {length} on {} must be multiples of {unit}: the file is open for direct I/O",
-        path.display()
-    )]
     Misaligned {
         /// The file.
         path: PathBuf,
@@ -82,7 +72,6 @@ pub enum Error {
         unit: u64,
     },
     /// A device profile with unknown or foreign content, or one that cannot be written.
-    #[error("cannot use the device profile {}: {reason}", path.display())]
     Profile {
         /// The profile.
         path: PathBuf,
@@ -90,13 +79,66 @@ pub enum Error {
         reason: String,
     },
     /// A file of learned request times that is damaged, or of another version, device or backend.
-    #[error("cannot use what was learned from requests, {}: {reason}; without the file it is learned anew", path.display())]
     Learned {
         /// The file.
         path: PathBuf,
         /// The defect.
         reason: String,
     },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { operation, path, offset, length, source } => write!(
+                formatter,
+                "cannot {operation} {length} bytes at offset {offset} of {}: {source}",
+                path.display()
+            ),
+            Self::Path { operation, path, source } => {
+                write!(formatter, "cannot {operation} {}: {source}", path.display())
+            }
+            Self::ShortRead { path, offset, wanted, got } => write!(
+                formatter,
+                "{} ends early: wanted {wanted} bytes at offset {offset}, found {got}",
+                path.display()
+            ),
+            Self::Locked { path, holder } => write!(
+                formatter,
+                "{} is locked by {}: close the other user first",
+                path.display(),
+                holder_text(*holder)
+            ),
+            Self::Unsupported { backend, reason } => write!(
+                formatter,
+                "backend {backend} is not available: {reason}; choose another backend, or none to have the best one \
+                 chosen"
+            ),
+            Self::Misaligned { path, offset, length, unit } => write!(
+                formatter,
+                "offset {offset} and length {length} on {} must be multiples of {unit}: the file is open for direct \
+                 I/O",
+                path.display()
+            ),
+            Self::Profile { path, reason } => {
+                write!(formatter, "cannot use the device profile {}: {reason}", path.display())
+            }
+            Self::Learned { path, reason } => write!(
+                formatter,
+                "cannot use what was learned from requests, {}: {reason}; without the file it is learned anew",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } | Self::Path { source, .. } => Some(source),
+            _ => None,
+        }
+    }
 }
 
 fn holder_text(holder: Option<u32>) -> String {

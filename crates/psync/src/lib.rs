@@ -28,6 +28,7 @@ mod error;
 mod file;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod json;
 mod learn;
 mod names;
 pub mod probe;

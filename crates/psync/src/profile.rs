@@ -2,7 +2,7 @@
 //!
 //! Left to others: the source of the figures ([`crate::probe`]).
 
-use serde::{Deserialize, Serialize};
+mod text;
 
 use crate::BackendKind;
 
@@ -22,7 +22,8 @@ pub const DEPTHS_MEASURED: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const CLEARLY_FASTER: f64 = 0.9;
 
 /// Reads of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReadCost {
     /// Pages of one read: L.
     pub pages: usize,
@@ -33,7 +34,8 @@ pub struct ReadCost {
 }
 
 /// Writes of one size, in place.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WriteCost {
     /// Pages of one write.
     pub pages: usize,
@@ -44,7 +46,8 @@ pub struct WriteCost {
 }
 
 /// The cost of a page write in place that is on stable storage at completion.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DurableWriteCost {
     /// With a flush of the file behind it, in µs.
     pub flushed_us: f64,
@@ -53,8 +56,9 @@ pub struct DurableWriteCost {
 }
 
 /// A way to make a write durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum DurableWrite {
     /// A write and a flush of its file.
     Flush,
@@ -71,7 +75,8 @@ impl DurableWriteCost {
 }
 
 /// The abilities of a device with pages of 4 KiB, through one backend.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceProfile {
     /// Version of this layout.
     pub version: u32,

@@ -1,32 +1,12 @@
-//! Random numbers: from a seed always the same ones, or from the system.
+//! Random numbers that a seed determines.
 //!
-//! 1. [`Random`] is xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021). Its
-//!    state is made of the seed with SplitMix64, as its authors advise.
-//! 2. [`system_bytes`] are bytes of the system, for identities.
+//! [`Random`] is xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2021). Its state
+//! is made of the seed with SplitMix64, as its authors advise.
 //!
 //! Invariant: a seed gives the same numbers in every version, because tests find known bugs with certain seeds. They
 //! are those of `SmallRng` of crate `rand` 0.9 on a processor of 64 bits.
 //!
-//! Not for secrets.
-
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
-
-/// Bytes that nobody knows before.
-///
-/// # Panics
-/// If the system has no random bytes, as before Linux 3.17.
-#[must_use]
-pub fn system_bytes<const N: usize>() -> [u8; N] {
-    let (mut bytes, mut done) = ([0; N], 0);
-    while done < N {
-        match getrandom(&mut bytes[done..], GetRandomFlags::empty()) {
-            Err(Errno::INTR) => {}
-            read => done += read.expect("a system has random bytes"),
-        }
-    }
-    bytes
-}
+//! Left to others: where a seed comes from. Not for secrets.
 
 /// Numbers from a seed.
 #[derive(Clone, Debug)]
@@ -45,12 +25,6 @@ impl Random {
             mixed ^ (mixed >> 31)
         });
         Self { state }
-    }
-
-    /// Other numbers each time.
-    #[must_use]
-    pub fn from_system() -> Self {
-        Self::from_seed(u64::from_le_bytes(system_bytes()))
     }
 
     /// Any number.
@@ -141,13 +115,6 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     use super::*;
-
-    #[test]
-    fn the_system_has_other_bytes_each_time() {
-        let [one, other]: [[u8; 16]; 2] = [system_bytes(), system_bytes()];
-        assert!(one != other && one != [0; 16]);
-        assert_ne!(Random::from_system().number(), Random::from_system().number());
-    }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]

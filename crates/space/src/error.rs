@@ -1,5 +1,6 @@
 //! Errors of files and pages.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::{Extent, FileDamage};
@@ -8,16 +9,11 @@ use crate::{Extent, FileDamage};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A failed operation, which changed nothing.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 pub enum Error {
     /// The device or file system failed.
-    #[error(transparent)]
-    Io(#[from] psync::Error),
+    Io(psync::Error),
     /// The disk is full, and the state is as before. Make space (delete, or free the disk) and try again.
-    #[error(
-        "no space for {pages} pages in {}: {free_pages} are free, of which {reserve_pages} are kept for deletes, and the file cannot grow; delete data or free disk space, then try again",
-        file.display()
-    )]
     Full {
         /// The file that cannot grow.
         file: PathBuf,
@@ -29,13 +25,11 @@ pub enum Error {
         reserve_pages: u64,
     },
     /// The disk is full, and its reserve is in use to give space back.
-    #[error("no space: what {} keeps of the disk is in use to give space back; try again, or delete data or free disk space", file.display())]
     Lent {
         /// The reserve file.
         file: PathBuf,
     },
     /// The store is open for reading only.
-    #[error("cannot {operation} {}: the database is open for reading only", path.display())]
     ReadOnly {
         /// The refused operation.
         operation: &'static str,
@@ -43,13 +37,11 @@ pub enum Error {
         path: PathBuf,
     },
     /// A name that would lead out of the directory, or names nothing.
-    #[error("{name:?} does not name a file inside the database directory")]
     Name {
         /// The name.
         name: String,
     },
     /// More pages than a file may have, or none.
-    #[error("{count} extents of {pages} pages cannot be allocated in {}", file.display())]
     Size {
         /// The file.
         file: PathBuf,
@@ -60,10 +52,6 @@ pub enum Error {
     },
     /// Pages are not in the state from which the operation starts. A pointer, log record or image is damaged, or pages
     /// were given back twice.
-    #[error(
-        "{} is damaged: cannot {operation} {extent}: expected it {expected}, found {found}; verify the database and restore it from a backup",
-        file.display()
-    )]
     State {
         /// The file.
         file: PathBuf,
@@ -77,10 +65,8 @@ pub enum Error {
         found: &'static str,
     },
     /// Stored bytes do not check.
-    #[error("{0}. Restore it from a backup")]
     Corrupt(FileDamage),
     /// Written by a newer version of this program.
-    #[error("{} has format version {found}, this program knows up to {known}: use a newer program", file.display())]
     NewerVersion {
         /// The file, or the structure where the bytes are part of something larger.
         file: PathBuf,
@@ -89,6 +75,60 @@ pub enum Error {
         /// The newest version known here.
         known: u32,
     },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(formatter),
+            Self::Full { file, pages, free_pages, reserve_pages } => write!(
+                formatter,
+                "no space for {pages} pages in {}: {free_pages} are free, of which {reserve_pages} are kept for \
+                 deletes, and the file cannot grow; delete data or free disk space, then try again",
+                file.display()
+            ),
+            Self::Lent { file } => write!(
+                formatter,
+                "no space: what {} keeps of the disk is in use to give space back; try again, or delete data or free \
+                 disk space",
+                file.display()
+            ),
+            Self::ReadOnly { operation, path } => {
+                write!(formatter, "cannot {operation} {}: the database is open for reading only", path.display())
+            }
+            Self::Name { name } => write!(formatter, "{name:?} does not name a file inside the database directory"),
+            Self::Size { file, count, pages } => {
+                write!(formatter, "{count} extents of {pages} pages cannot be allocated in {}", file.display())
+            }
+            Self::State { file, operation, extent, expected, found } => write!(
+                formatter,
+                "{} is damaged: cannot {operation} {extent}: expected it {expected}, found {found}; verify the \
+                 database and restore it from a backup",
+                file.display()
+            ),
+            Self::Corrupt(damage) => write!(formatter, "{damage}. Restore it from a backup"),
+            Self::NewerVersion { file, found, known } => write!(
+                formatter,
+                "{} has format version {found}, this program knows up to {known}: use a newer program",
+                file.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<psync::Error> for Error {
+    fn from(error: psync::Error) -> Self {
+        Self::Io(error)
+    }
 }
 
 impl Error {

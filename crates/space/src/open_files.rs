@@ -10,8 +10,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foldhash::quality::RandomState;
 use psync::File;
-use quick_cache::sync::Cache;
+use quick_cache::UnitWeighter;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use rustix::process::{Resource, getrlimit};
 
 use crate::Result;
@@ -23,10 +25,13 @@ const OPEN_MIN: u64 = 32;
 /// Maximum number of open files.
 const OPEN_MAX: u64 = 4096;
 
+/// Open files by name.
+type Files = Cache<String, File, UnitWeighter, RandomState>;
+
 /// Open files of a directory, each by the way of opening: past the page cache or through the page cache.
 pub(crate) struct OpenFiles {
-    direct: Cache<String, File>,
-    buffered: Cache<String, File>,
+    direct: Files,
+    buffered: Files,
     /// Number of forgotten files.
     forgotten: AtomicU64,
 }
@@ -40,7 +45,11 @@ impl OpenFiles {
 
     /// At most `most` files, half of them for each way of reading, because few are read in both ways.
     fn with_most(most: usize) -> Self {
-        Self { direct: Cache::new(most / 2), buffered: Cache::new(most / 2), forgotten: AtomicU64::new(0) }
+        let files = || {
+            let (most, hasher, lifecycle) = (most / 2, RandomState::default(), DefaultLifecycle::default());
+            Cache::with(most, most as u64, UnitWeighter, hasher, lifecycle)
+        };
+        Self { direct: files(), buffered: files(), forgotten: AtomicU64::new(0) }
     }
 
     /// The file of that name, opened now unless already open.

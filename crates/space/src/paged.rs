@@ -318,7 +318,7 @@ impl PagedFile {
             for hole in holes.iter().filter(is_punched) {
                 // The part that was filled is room that others may lack.
                 if let Err(error) = self.file.punch(bytes(hole)) {
-                    tracing::warn!(%error, "a hole that could not be filled keeps what was filled of it");
+                    events::warn!(%error, "a hole that could not be filled keeps what was filled of it");
                 }
             }
         }
@@ -342,12 +342,12 @@ impl PagedFile {
         }
         let Err(error) = grown else {
             self.allocator().grow(pages);
-            tracing::debug!(file = %self.file.path().display(), pages, total = total + pages, "file grown");
+            events::debug!(file = %self.file.path().display(), pages, total = total + pages, "file grown");
             return Ok(true);
         };
         // The allocator does not know the part that was written; giving that part back to the disk is best effort.
         if let Err(cut) = self.file.set_len(length) {
-            tracing::warn!(error = %cut, "space of a failed growth stays in the file until it grows again");
+            events::warn!(error = %cut, "space of a failed growth stays in the file until it grows again");
         }
         if error.is_disk_full() {
             return Ok(false);
@@ -417,7 +417,7 @@ impl PagedFile {
     pub fn release_unread(&self, unread: Unread) {
         for extents in unread {
             if let Err(error) = self.release(&extents) {
-                tracing::error!(%error, "pages of an old version stay unused until the database is opened again");
+                events::error!(%error, "pages of an old version stay unused until the database is opened again");
             }
         }
     }

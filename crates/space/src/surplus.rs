@@ -158,11 +158,11 @@ impl PagedFile {
         });
         // If the file system has no holes, nothing is given back now or later.
         if let Some((hole, Err(error))) = punched {
-            tracing::warn!(%error, "room of free pages could not be given back");
+            events::warn!(%error, "room of free pages could not be given back");
             self.allocator().unpunched.extend(std::iter::once(hole).chain(left));
         }
         if let Err(error) = cut {
-            tracing::warn!(%error, "the end of a file could not be given back");
+            events::warn!(%error, "the end of a file could not be given back");
         }
     }
 }

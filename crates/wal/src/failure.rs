@@ -31,7 +31,7 @@ impl Sticky {
     /// Keeps the first failure, and returns the one that was kept.
     pub(crate) fn set(&self, operation: &'static str, cause: psync::Error) -> Error {
         let failure = self.0.get_or_init(|| {
-            tracing::error!(operation, %cause, "the log failed");
+            events::error!(operation, %cause, "the log failed");
             Arc::new(Failure { operation, cause })
         });
         Error::Failed(Arc::clone(failure))

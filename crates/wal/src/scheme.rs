@@ -41,9 +41,16 @@ impl fmt::Display for FlushScheme {
 }
 
 /// Error: a text names no flush scheme.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is none of per-commit, existing, existing-all, aggregated")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFlushScheme(String);
+
+impl fmt::Display for UnknownFlushScheme {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?} is none of per-commit, existing, existing-all, aggregated", self.0)
+    }
+}
+
+impl std::error::Error for UnknownFlushScheme {}
 
 impl FromStr for FlushScheme {
     type Err = UnknownFlushScheme;

@@ -358,7 +358,7 @@ impl Pool {
             };
         };
         if let Err(error) = spare.file.set_len(room) {
-            tracing::warn!(%error, "a segment could not be cut, so the log stays as long as it is");
+            events::warn!(%error, "a segment could not be cut, so the log stays as long as it is");
             self.state.lock().spares.push_back(spare);
             return Ok(None);
         }
@@ -392,7 +392,7 @@ impl Pool {
         if let Err(error) = self.fill(&segment.file, now, grown) {
             // The part already written takes room that others may lack.
             if let Err(cut) = segment.file.set_len(now) {
-                tracing::warn!(error = %cut, "room of a segment that could not be completed stays behind");
+                events::warn!(error = %cut, "room of a segment that could not be completed stays behind");
             }
             return Err(match self.full(error) {
                 Error::Io(cause) => self.failure.set("write", cause),
@@ -419,7 +419,7 @@ impl Pool {
         if made.is_err() {
             // The rest is found too short, or spare, at the next opening.
             if let Err(error) = self.store.release(&file_name(index)) {
-                tracing::warn!(%error, index, "a segment file that could not be completed stays behind");
+                events::warn!(%error, index, "a segment file that could not be completed stays behind");
             }
             self.state.lock().indices.remove(&index);
         }

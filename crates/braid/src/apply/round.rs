@@ -132,7 +132,7 @@ fn freeze_sections(engine: &Engine, table: &HeldTable<'_>, sections: &[usize], f
 /// Keys to cut sections at. Without them operations go on, only less well sorted.
 pub(crate) fn fences(engine: &Engine, view: &dyn View) -> Vec<Vec<u8>> {
     view.fences(Sections::fences_for(engine.pressure.sections())).unwrap_or_else(|error| {
-        tracing::warn!(%error, "sections of a table stay as they are");
+        events::warn!(%error, "sections of a table stay as they are");
         Vec::new()
     })
 }

@@ -60,6 +60,7 @@ use crate::{
     engine::Engine,
     error::{Error, Result},
     handles::{database::Database, snapshot::Snapshot, table::Table},
+    words::unforeseen,
 };
 
 pub use point::BackupPoint;
@@ -161,7 +162,7 @@ impl Database {
         let handle = self.handle();
         let tables =
             tables.into_iter().map(|core| Table { handle: Arc::clone(handle), core, durability: None }).collect();
-        let id = random::system_bytes();
+        let id = unforeseen::bytes();
         let database = engine.superblock.lock().current().database;
         let point = BackupPoint { database, id, seq: snapshot.seq() };
         Ok(Backup { database: self.clone(), snapshot, tables, point })

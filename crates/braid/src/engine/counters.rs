@@ -6,10 +6,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use serde::Serialize;
 
 /// The log that opening replayed.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Recovery {
     /// Records.

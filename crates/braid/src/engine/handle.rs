@@ -145,7 +145,7 @@ impl Drop for Handle {
         let engine = Arc::clone(&self.engine);
         let close = move || {
             if let Err(error) = close(&engine) {
-                tracing::warn!(%error, "the database was not closed cleanly; the next open recovers it");
+                events::warn!(%error, "the database was not closed cleanly; the next open recovers it");
             }
         };
         if !threads::is_own() {

@@ -14,7 +14,7 @@ impl Health {
     /// Remembers a failure; the first one stays.
     pub(crate) fn fail(&self, cause: impl ToString) {
         let cause = self.cause.get_or_init(|| cause.to_string());
-        tracing::error!(%cause, "the database is read-only now");
+        events::error!(%cause, "the database is read-only now");
     }
 
     /// Fails when anything failed before.

@@ -14,12 +14,12 @@
 
 use psync::probe::DeviceProfile;
 use psync::probe::{self, LearnedProfile};
-use serde::Serialize;
 
 use crate::engine::{Engine, tuning::ProfileSource};
 
 /// The device figures of a database.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DeviceStats {
     /// The source of the profile in use.
@@ -55,7 +55,7 @@ pub(crate) fn keep(engine: &Engine) {
         return;
     }
     if let Err(error) = probe::keep(engine.store.psync(), &engine.path) {
-        tracing::warn!(%error, "what was learned from requests could not be saved");
+        events::warn!(%error, "what was learned from requests could not be saved");
     }
 }
 

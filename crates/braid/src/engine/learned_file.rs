@@ -9,7 +9,7 @@ use crate::error::Result;
 /// Restores the figures of earlier processes. Returns the reason if that failed.
 pub(crate) fn recall(psync: &Psync, path: &Path) -> Option<String> {
     let error = probe::recall(psync, path).err()?;
-    tracing::warn!(%error, "what was learned from requests is learned anew");
+    events::warn!(%error, "what was learned from requests is learned anew");
     Some(error.to_string())
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn prepare(engine: &Engine) {
     match engine.wal.prepare() {
         Ok(()) => {}
         Err(failed @ wal::Error::Failed(_)) => engine.fail(Error::from(failed).cause()),
-        Err(error) => tracing::warn!(%error, "no spare log segment"),
+        Err(error) => events::warn!(%error, "no spare log segment"),
     }
 }
 

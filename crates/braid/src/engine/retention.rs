@@ -37,7 +37,7 @@ impl Kept {
     pub(crate) fn within(self, wal: &Wal) -> Self {
         match wal.segment_starts().first() {
             Some(&(from, seq)) if Seq(seq) > self.seq => {
-                tracing::warn!(from = self.seq.0, to = seq, "a part of the log that was kept for readers is damaged");
+                events::warn!(from = self.seq.0, to = seq, "a part of the log that was kept for readers is damaged");
                 Self { from, seq: Seq(seq) }
             }
             _ => self,

@@ -10,7 +10,6 @@ use std::{collections::BTreeMap, time::Instant};
 
 use index::{Moment, Seq, Time};
 use parking_lot::Mutex;
-use serde::Serialize;
 
 use crate::words::clock::Clock;
 
@@ -29,7 +28,8 @@ pub(crate) struct Snapshots {
 }
 
 /// Statistics of the older states that snapshots hold. A shadowed version is kept while a snapshot sees that version.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SnapshotStats {
     /// Open snapshots and transactions; those of one seq count once.

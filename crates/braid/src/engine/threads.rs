@@ -113,7 +113,7 @@ impl Threads {
         let Some(started) = (running.start)(thread) else { return true };
         let started = started.map(|handle| running.handles.push(handle));
         started
-            .inspect_err(|error| tracing::warn!(%error, thread = thread.name(), "the database goes on without it"))
+            .inspect_err(|error| events::warn!(%error, thread = thread.name(), "the database goes on without it"))
             .is_ok()
     }
 }

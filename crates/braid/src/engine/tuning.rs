@@ -19,7 +19,6 @@ use psync::{
     Psync,
     probe::{self, DeviceProfile},
 };
-use serde::Serialize;
 
 use crate::{
     options::{self, Options, TableOptions},
@@ -49,8 +48,9 @@ pub(crate) struct Tuning {
 }
 
 /// The source of the device profile that a database uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum ProfileSource {
     /// [`Options::profile`].
     Options,

@@ -62,6 +62,9 @@ impl From<doclog::Error> for Error {
             doclog::Error::NewerVersion { file, found, known, .. } => {
                 Self::NewerVersion { path: file, found, supported: known }
             }
+            doclog::Error::NotBuilt { file, offset, compression } => {
+                Self::MissingFeature { path: file, offset, feature: compression.to_string() }
+            }
             doclog::Error::TooLarge { length } => {
                 Self::ValueLength { table: String::new(), length, limit: doclog::DOCUMENT_BYTES_MAX }
             }

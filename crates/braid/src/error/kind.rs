@@ -18,6 +18,8 @@ pub enum ErrorKind {
     ForeignFile,
     /// Written by newer software.
     NewerVersion,
+    /// Written with a feature that this build does not have.
+    MissingFeature,
     /// No space; retryable.
     DiskFull,
     /// Opened read-only, closed, or in a directory without permission to write.

@@ -2,6 +2,7 @@
 
 pub(crate) mod convert;
 mod kind;
+mod text;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,11 +15,10 @@ pub(crate) use kind::io_kind;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The errors of every call. [`Error::kind`] sorts them for programs.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A key is empty or too long for the table's structure.
-    #[error("a key of {length} bytes does not fit table {table:?}: keys are 1 to {limit} bytes")]
     KeyLength {
         /// Table name.
         table: String,
@@ -28,9 +28,6 @@ pub enum Error {
         limit: usize,
     },
     /// A value is too long.
-    #[error(
-        "a value of {length} bytes does not fit table {table:?}: values are at most {limit} bytes. Nothing was written"
-    )]
     ValueLength {
         /// Table name.
         table: String,
@@ -40,9 +37,6 @@ pub enum Error {
         limit: u64,
     },
     /// A batch or transaction is larger than memory allows.
-    #[error(
-        "a batch of {bytes} bytes is too large: at most {limit} bytes commit together (values above {inline} bytes, and others that it brings as documents, count as 28). Nothing was written; split it, or give the database more memory"
-    )]
     BatchTooLarge {
         /// Bytes of the batch in the log.
         bytes: u64,
@@ -52,12 +46,8 @@ pub enum Error {
         inline: usize,
     },
     /// A range was reversed after its first pair.
-    #[error("a range cannot be reversed after its first pair: call `rev` before, or take pairs from its other end")]
     RangeBegun,
     /// A table would have too many range deletes that are not swept away yet.
-    #[error(
-        "table {table:?} would have more than {limit} ranges of deleted keys that are not swept away yet: those of this commit, and such as snapshots and transactions that are older keep. Nothing was written; end those, try again later, or delete fewer ranges at a time"
-    )]
     TooManyRangeDeletes {
         /// Table name.
         table: String,
@@ -67,7 +57,6 @@ pub enum Error {
         limit: usize,
     },
     /// A table name is empty or too long.
-    #[error("{name:?} is not a table name: 1 to {limit} bytes of UTF-8")]
     TableName {
         /// The refused name.
         name: String,
@@ -75,13 +64,11 @@ pub enum Error {
         limit: usize,
     },
     /// There is no table of that name.
-    #[error("there is no table {name:?}; `tables` lists those there are, `table` creates one")]
     NoSuchTable {
         /// The name.
         name: String,
     },
     /// A table has another structure.
-    #[error("table {name:?} has structure {found}, not {wanted}; a table keeps the structure it was created with")]
     WrongStructure {
         /// The name.
         name: String,
@@ -91,17 +78,11 @@ pub enum Error {
         wanted: Structure,
     },
     /// The table of a load is not empty.
-    #[error(
-        "table {name:?} is not empty, or a snapshot still sees keys that it had, or what has expired in it was not removed yet, and only an empty table can be loaded; write to it, or load a new one"
-    )]
     NotEmpty {
         /// The name.
         name: String,
     },
     /// The keys of a load do not rise.
-    #[error(
-        "pair {pair} of the load of table {name:?} is out of order: its key \"{key}\" does not come after \"{before}\". It was not taken; keys have to rise, none twice"
-    )]
     LoadOrder {
         /// Table name.
         name: String,
@@ -113,7 +94,6 @@ pub enum Error {
         before: String,
     },
     /// The table retains no state of that seq.
-    #[error("no state of table {name:?} at seq {seq} is retained; {}", shown_seqs(retained))]
     NoSuchState {
         /// The name of the table.
         name: String,
@@ -123,25 +103,16 @@ pub enum Error {
         retained: Vec<u64>,
     },
     /// A table is being loaded or rolled back.
-    #[error(
-        "table {name:?} is being loaded or rolled back, and nothing else can change it until that has ended. Nothing was written"
-    )]
     Loading {
         /// The name.
         name: String,
     },
     /// A batch, a snapshot or a transaction was given a table of another database.
-    #[error(
-        "table {name:?} belongs to another open database; batches, snapshots and transactions are of one. Nothing was written"
-    )]
     ForeignTable {
         /// The name.
         name: String,
     },
     /// Another commit was in the way of a transaction.
-    #[error(
-        "the transaction is in conflict: {what} of table {table:?} was changed by another commit since it began{key}. Nothing was written; run it again, as `Database::run` does"
-    )]
     Conflict {
         /// Table name.
         table: String,
@@ -151,9 +122,6 @@ pub enum Error {
         key: String,
     },
     /// Two transactions wait for each other's locks.
-    #[error(
-        "key \"{key}\" of table {table:?} is locked by a transaction that waits for this one. Nothing was written; roll back and run it again"
-    )]
     Deadlock {
         /// Table name.
         table: String,
@@ -161,9 +129,6 @@ pub enum Error {
         key: String,
     },
     /// Another transaction held a lock for too long.
-    #[error(
-        "key \"{key}\" of table {table:?} stayed locked by another transaction for {waited:?}. Nothing was written; try again, or allow a longer wait"
-    )]
     LockTimeout {
         /// Table name.
         table: String,
@@ -173,9 +138,6 @@ pub enum Error {
         waited: Duration,
     },
     /// Open transactions hold all the memory that they may hold.
-    #[error(
-        "{bytes} bytes more do not fit: this transaction holds {own} bytes of writes and reads, and all that are open {held}, of {limit} that they may hold together. Commit in smaller parts, try again when others have ended, or give the database more memory"
-    )]
     TransactionTooLarge {
         /// Bytes of the refused write or read.
         bytes: u64,
@@ -188,15 +150,10 @@ pub enum Error {
     },
     /// The savepoint is gone, because the transaction was rolled back to an earlier one, or the savepoint is another
     /// transaction's.
-    #[error(
-        "there is no such savepoint any more: the transaction was rolled back to an earlier one, or it is another's"
-    )]
     NoSavepoint,
     /// A read-only transaction was asked to write.
-    #[error("the transaction was begun read-only; nothing was written")]
     ReadOnlyTransaction,
     /// An option has a value that can't work.
-    #[error("option {option}: {problem}")]
     Option {
         /// Name of the option.
         option: &'static str,
@@ -204,13 +161,11 @@ pub enum Error {
         problem: String,
     },
     /// The directory does not exist and creating was not asked for.
-    #[error("there is no database at {}", path.display())]
     NoDatabase {
         /// The directory.
         path: PathBuf,
     },
     /// The directory holds something other than a Braid database.
-    #[error("{} is not a Braid database: {reason}. Nothing in it was changed; give an empty or new directory", path.display())]
     ForeignFile {
         /// The directory or file.
         path: PathBuf,
@@ -218,7 +173,6 @@ pub enum Error {
         reason: String,
     },
     /// The file was written by newer software.
-    #[error("{} has format version {found}, this build reads up to {supported}; open it with a newer Braid", path.display())]
     NewerVersion {
         /// The file.
         path: PathBuf,
@@ -227,8 +181,17 @@ pub enum Error {
         /// The newest version that this build knows.
         supported: u32,
     },
+    /// A value is stored in a way that this build cannot read, because a feature of the crate is off. Keys, and values
+    /// that are stored otherwise, stay readable.
+    MissingFeature {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset.
+        offset: u64,
+        /// The feature to build with.
+        feature: String,
+    },
     /// Another process, or another handle of this process, has the database open.
-    #[error("{} is open already, by process {holder}; close it there first", path.display())]
     Locked {
         /// The directory.
         path: PathBuf,
@@ -236,9 +199,6 @@ pub enum Error {
         holder: String,
     },
     /// The bytes that were read differ from those that were written.
-    #[error(
-        "{file} is damaged at byte {offset}: {what}; expected {expected}, found {found}. What does not depend on it stays readable"
-    )]
     Corrupt {
         /// The file.
         file: String,
@@ -252,9 +212,6 @@ pub enum Error {
         found: String,
     },
     /// The log does not hold the requested changes any more.
-    #[error(
-        "the changes after seq {after} are gone: the log begins with seq {oldest}. Copy the tables anew, and keep more of the log (`retain_log_bytes`)"
-    )]
     ChangesGone {
         /// The requested seq.
         after: u64,
@@ -262,9 +219,6 @@ pub enum Error {
         oldest: u64,
     },
     /// The requested changes are after a commit that this database does not have.
-    #[error(
-        "there is no seq {after}: the newest is {newest}. Whoever saw it has what this database lost, or what another one has; copy the tables anew"
-    )]
     ChangesAhead {
         /// The requested seq.
         after: u64,
@@ -272,9 +226,6 @@ pub enum Error {
         newest: u64,
     },
     /// The log does not hold all changes that an incremental backup needs.
-    #[error(
-        "the log begins with seq {oldest}, so what changed since the backup of seq {after} is not known any more. Make a full backup, and keep more of the log between backups (`retain_log_bytes`)"
-    )]
     BackupGap {
         /// The seq of the backup that was to be continued.
         after: u64,
@@ -282,9 +233,6 @@ pub enum Error {
         oldest: u64,
     },
     /// A backup does not continue the one before.
-    #[error(
-        "{file} does not continue what is before it: {problem}. A chain is a full backup and then its incremental ones, in their order; begin a new one with a full backup"
-    )]
     BackupChain {
         /// The backup.
         file: String,
@@ -292,13 +240,11 @@ pub enum Error {
         problem: String,
     },
     /// There is no full backup in the directory.
-    #[error("there is no full backup in {}; make one first", path.display())]
     NoBackup {
         /// The directory.
         path: PathBuf,
     },
     /// A file or stream is no backup.
-    #[error("{file} is not a Braid backup: {reason}")]
     ForeignBackup {
         /// The file or stream.
         file: String,
@@ -306,7 +252,6 @@ pub enum Error {
         reason: String,
     },
     /// The place of a new database or backup is occupied.
-    #[error("{} holds {found}; give a new or empty directory. Nothing in it was changed", path.display())]
     Occupied {
         /// The directory.
         path: PathBuf,
@@ -314,19 +259,15 @@ pub enum Error {
         found: String,
     },
     /// The caller ended a backup or a restore.
-    #[error("{what} was stopped before it was whole; nothing of it is kept")]
     Stopped {
         /// The stopped operation.
         what: &'static str,
     },
     /// The database was opened for reading.
-    #[error("the database is open read-only; nothing was written")]
     ReadOnly,
     /// Another handle closed the database.
-    #[error("the database was closed through another handle; nothing was written. Open it again")]
     Closed,
     /// No space is left. Deletes still work, and so does trying again later.
-    #[error("no space is left on the device of {}: {problem}. Nothing of this call was written; free space or delete keys and try again", path.display())]
     DiskFull {
         /// The database directory.
         path: PathBuf,
@@ -334,24 +275,17 @@ pub enum Error {
         problem: String,
     },
     /// A write or flush failed earlier. The database only reads until the next opening.
-    #[error(
-        "the database is read-only since a write failed: {cause}. Reads go on; a commit that was under way then has an unknown outcome. Mend the device and open again"
-    )]
     Failed {
         /// The first failure.
         cause: String,
     },
     /// The flush of this very commit failed.
-    #[error(
-        "the outcome of this commit is unknown, since its flush failed: {cause}. The database is read-only now; open it again to see"
-    )]
     OutcomeUnknown {
         /// The failure.
         cause: String,
     },
     /// The device or file system failed while reading or opening.
-    #[error(transparent)]
-    Io(#[from] psync::Error),
+    Io(psync::Error),
 }
 
 impl Error {
@@ -388,6 +322,7 @@ impl Error {
             Self::Stopped { .. } => ErrorKind::Stopped,
             Self::ForeignFile { .. } | Self::ForeignBackup { .. } => ErrorKind::ForeignFile,
             Self::NewerVersion { .. } => ErrorKind::NewerVersion,
+            Self::MissingFeature { .. } => ErrorKind::MissingFeature,
             Self::Locked { .. } | Self::Loading { .. } => ErrorKind::Locked,
             Self::Corrupt { .. } => ErrorKind::Corrupt,
             Self::ReadOnly | Self::Closed => ErrorKind::ReadOnly,
@@ -454,18 +389,16 @@ impl Error {
     }
 }
 
+impl From<psync::Error> for Error {
+    fn from(error: psync::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
 /// Bytes of a key that an error shows.
 const SHOWN_BYTES: usize = 40;
 
 /// A key as errors show keys: escaped, and cut where the key is long.
 pub(crate) fn shown(key: &[u8]) -> String {
     key[..key.len().min(SHOWN_BYTES)].escape_ascii().to_string()
-}
-/// The seqs of the retained states, in words.
-fn shown_seqs(seqs: &[u64]) -> String {
-    if seqs.is_empty() {
-        return "none is".into();
-    }
-    let seqs: Vec<_> = seqs.iter().map(u64::to_string).collect();
-    format!("there are those at {}", seqs.join(", "))
 }

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use index::Figure;
 use psync::probe::LearnedProfile;
-use serde::Serialize;
 use space::StreamKind;
 
 use crate::{
@@ -15,7 +14,8 @@ use crate::{
 };
 
 /// I/O of one kind of stream since opening.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StreamStats {
     /// `wal`, `doc`, `node` or `meta`.
@@ -33,7 +33,8 @@ pub struct StreamStats {
 }
 
 /// The buffer pool.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CacheStats {
     /// Most bytes of the pool.
@@ -61,7 +62,8 @@ pub struct CacheStats {
 }
 
 /// The part of the buffer pool for the nodes of one structure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct StructureCacheStats {
     /// The structure.
@@ -75,7 +77,8 @@ pub struct StructureCacheStats {
 }
 
 /// How many nodes lookups and scans have asked for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct NodeLookups {
     /// What they are: `internal nodes`, `leaves` or `nodes`.
@@ -89,7 +92,8 @@ pub struct NodeLookups {
 }
 
 /// The write-ahead log.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LogStats {
     /// Bytes of the log that a recovery would read.
@@ -123,7 +127,8 @@ pub struct LogStats {
 }
 
 /// Pages of the data file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SpaceStats {
     /// Bytes of a page.
@@ -139,7 +144,8 @@ pub struct SpaceStats {
 }
 
 /// A table.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct TableStats {
     /// Its name.
@@ -236,7 +242,8 @@ impl TableStats {
 }
 
 /// The contents of a database, and its work since opening.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// Directory.

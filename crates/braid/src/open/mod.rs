@@ -37,6 +37,7 @@ use crate::{
     },
     tables::catalog::Catalog,
     upkeep::{checkpoint, worker},
+    words::unforeseen,
 };
 
 pub(crate) const LOCK: &str = "LOCK";
@@ -144,7 +145,7 @@ pub(crate) fn lock(store: &FileStore, path: &Path, read_only: bool) -> Result<Op
 
 /// Creates a database, perhaps over the rest of an interrupted creation.
 fn create(path: &Path, options: &Options, store: FileStore, lock: Option<Lock>) -> Result<Engine> {
-    let database = random::system_bytes();
+    let database = unforeseen::bytes();
     // Other files of an interrupted creation go before its superblock, because the superblock marks them as such.
     let mut left: Vec<_> =
         store.list("wal")?.iter().filter(|name| name.ends_with(".log")).map(|name| format!("wal/{name}")).collect();

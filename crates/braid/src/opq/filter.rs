@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn every_key_is_found_and_few_others_are() {
         let hasher = DefaultHashBuilder::default();
-        let filter = Filter::new(hasher);
+        let filter = Filter::new(hasher.clone());
         assert!(!filter.may_have(b"key") && Filter::bytes(0) == 0);
         let keys = 30_000_u32;
         for number in 0..keys {
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn keys_that_rise_are_covered_until_they_are_added() {
         let hasher = DefaultHashBuilder::default();
-        let filter = Filter::new(hasher);
+        let filter = Filter::new(hasher.clone());
         let key = |number: u64| number.to_be_bytes();
         assert!(!filter.may_have(&key(0)) && !filter.may_have(&key(u64::MAX)));
         (100..200).for_each(|number| filter.cover(&key(number)));

@@ -95,7 +95,7 @@ impl Opq {
             operations: Sequence::default(),
             order,
             rising: 0,
-            filter: Arc::new(Filter::new(hasher)),
+            filter: Arc::new(Filter::new(hasher.clone())),
             filtered: 0,
             hasher,
             oldest: None,

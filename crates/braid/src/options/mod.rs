@@ -55,6 +55,16 @@ pub(crate) fn check_durability(durability: Durability) -> Result<()> {
 /// Most states of a table that can be retained.
 pub const HISTORY_MAX: u32 = 1000;
 
+/// Fails where this build does not have the compression.
+fn check_compression(compression: Compression) -> Result<()> {
+    if compression.is_built() {
+        return Ok(());
+    }
+    let problem =
+        format!("this build does not have {compression}: build with feature `{compression}` of crate `braid`");
+    Err(Error::Option { option: "compression", problem })
+}
+
 /// Fails where tables with this structure cannot retain that many states.
 pub(crate) fn check_history(structure: Structure, states: u32) -> Result<()> {
     if states > 0 && !structure.facts().has_history {
@@ -136,6 +146,8 @@ impl TableOptions {
     /// tables with [`Structure::Append`]. Each value is compressed by itself, and is stored uncompressed where
     /// compression saves almost nothing. By default no value is compressed.
     ///
+    /// A build without feature `lz4` or `zstd` refuses that compression ([`Compression::is_built`]).
+    ///
     /// ```
     /// # fn main() -> braid::Result<()> {
     /// # let directory = tempfile::tempdir().expect("a directory");
@@ -173,6 +185,7 @@ impl TableOptions {
 
     pub(crate) fn check(&self, structure: Structure) -> Result<()> {
         check_history(structure, self.settings.history)?;
+        check_compression(self.settings.compression)?;
         for (option, share) in [("insert_share", self.insert_share), ("batched_share", self.batched_share)] {
             if !(0.0..=1.0).contains(&share) {
                 return Err(Error::Option { option, problem: format!("{share} is not a share from 0 to 1") });

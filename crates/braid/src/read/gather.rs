@@ -25,7 +25,7 @@ pub(crate) fn answer_all(engine: &Arc<Engine>) {
             // What it leaves unanswered gets an error, and the next requests are read.
             let read = catch_unwind(AssertUnwindSafe(|| answer(engine, requests)));
             if read.is_err() {
-                tracing::error!("a lookup panicked");
+                events::error!("a lookup panicked");
             }
         }
     }

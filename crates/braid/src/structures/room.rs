@@ -45,7 +45,7 @@ impl Room {
         self.document_bytes.store(documents, Ordering::Relaxed);
         self.want(documents);
         if let Err(error) = self.reserve.trim() {
-            tracing::warn!(%error, "room on the disk that is not needed could not be given back");
+            events::warn!(%error, "room on the disk that is not needed could not be given back");
         }
     }
 

@@ -219,7 +219,7 @@ impl TableCore {
     /// the damaged part get the error.
     pub(crate) fn note_damage(&self, error: &Error) {
         if !self.damaged.swap(true, Ordering::Relaxed) {
-            tracing::error!(%error, table = self.name, "a damaged table is not swept any more");
+            events::error!(%error, table = self.name, "a damaged table is not swept any more");
         }
     }
 

@@ -76,7 +76,7 @@ pub(crate) fn write(engine: &Engine, held: &mut Upkeep) -> Result<()> {
         // Files that stay are unlinked by the next opening.
         let destroyed = table.tree.destroy().map_err(Error::from);
         if let Err(error) = destroyed.and_then(|()| Ok(table.documents.destroy()?)) {
-            tracing::warn!(table = table.name, %error, "files of a dropped table could not be unlinked");
+            events::warn!(table = table.name, %error, "files of a dropped table could not be unlinked");
         }
         engine.catalog.forget(table.id);
     }
@@ -116,7 +116,7 @@ fn leaving(engine: &Engine, kept: Kept) -> Leaving {
                 leaving.extents.extend(extents);
                 leaving.tables.push((table, husk));
             }
-            Err(error) => tracing::warn!(table = table.name, %error, "a dropped table cannot give up its pages"),
+            Err(error) => events::warn!(table = table.name, %error, "a dropped table cannot give up its pages"),
         }
     }
     leaving
@@ -221,7 +221,7 @@ fn release_dead(engine: &Engine, kept: Kept) {
     for table in live.iter().chain(&dropped).filter(|table| table.is_read_as_it_is()) {
         let released = table.tree.release_dead().map_err(Error::from);
         if let Err(error) = released.and_then(|()| Ok(table.documents.release_dead(kept.seq.0).map(drop)?)) {
-            tracing::warn!(table = table.name, %error, "dead segments could not be unlinked");
+            events::warn!(table = table.name, %error, "dead segments could not be unlinked");
         }
     }
 }

@@ -224,7 +224,7 @@ fn stretch(engine: &Engine, held: &mut Upkeep, mut cycle: Cycle) -> Result<()> {
             Ok(())
         }
         Err(error) if error.is_read_failure() || matches!(error, Error::Corrupt { .. }) => {
-            tracing::warn!(%error, table = table.name, "segments of documents cannot be cleaned");
+            events::warn!(%error, table = table.name, "segments of documents cannot be cleaned");
             engine.cleaning.end(&cycle);
             Ok(())
         }

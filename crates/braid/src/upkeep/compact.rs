@@ -297,7 +297,7 @@ impl Run<'_, '_> {
                         if error.is_read_failure()
                             || matches!(error, Error::Corrupt { .. } | Error::Loading { .. }) =>
                     {
-                        tracing::warn!(%error, table = table.name, "what lies far back in the data file stays there");
+                        events::warn!(%error, table = table.name, "what lies far back in the data file stays there");
                     }
                     Err(error) => return Err(error),
                 }

@@ -25,7 +25,7 @@ pub(crate) fn retain(engine: &Engine, held: &mut Upkeep) -> Result<()> {
             let header = match apply_visible(engine, held, &turn) {
                 Ok(hold) => capture(engine, &table, &hold)?,
                 Err(error @ Error::DiskFull { .. }) => {
-                    tracing::warn!(%error, table = table.name, "there is no room to retain a state");
+                    events::warn!(%error, table = table.name, "there is no room to retain a state");
                     continue;
                 }
                 Err(error) => return Err(error),

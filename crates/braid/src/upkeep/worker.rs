@@ -136,7 +136,7 @@ impl Worker {
             }
             outcome => {
                 if let Err(error) = &outcome {
-                    tracing::warn!(%error, "operations cannot be applied yet");
+                    events::warn!(%error, "operations cannot be applied yet");
                 }
                 engine.pressure.set_full_disk(full_disk);
                 engine.signal.finish(asked, outcome);

@@ -35,7 +35,7 @@ fn earliest(known: Time, of_day: u64) -> u64 {
         return known.0;
     }
     let days = (known.0 - of_day) / millis(LEAD_MAX);
-    tracing::warn!(
+    events::warn!(
         days,
         "the database was once open with a clock this many days ahead of the present one; time goes on one day ahead, \
          and values that expired by the other clock, and were not removed yet, are there again"

@@ -7,5 +7,6 @@ pub(crate) mod durability;
 pub(crate) mod key_range;
 pub(crate) mod portions;
 pub(crate) mod structure;
+pub(crate) mod unforeseen;
 pub(crate) mod verifies;
 pub(crate) mod wake;

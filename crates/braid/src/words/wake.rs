@@ -9,7 +9,7 @@ use std::{
 pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     for waker in wakers {
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!("the waker of a task panicked");
+            events::error!("the waker of a task panicked");
         }
     }
 }

@@ -125,7 +125,7 @@ impl Drop for Claims {
 
 fn give_back(pages: &PagedFile, extents: &[Extent]) {
     if let Err(error) = pages.discard(extents) {
-        tracing::error!(%error, "pages of a failed change stay unused until the database is opened again");
+        events::error!(%error, "pages of a failed change stay unused until the database is opened again");
     }
 }
 

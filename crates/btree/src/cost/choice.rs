@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 
 use psync::probe::DeviceProfile;
-use serde::Serialize;
 use space::PAGE;
 
 use super::device::Device;
@@ -26,7 +25,8 @@ const WRITE_BUFFER_PARTS: [u64; 7] = [1, 2, 4, 8, 16, 24, 28];
 const WRITE_BUFFER_PART_MAX: u64 = 16;
 
 /// The choice of the model.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Choice {
     /// Pages of a leaf: `L`.
     pub leaf_pages: u32,
@@ -105,7 +105,8 @@ fn first_as_good(figures: impl Iterator<Item = f64> + Clone) -> usize {
 }
 
 /// The node size of a plain B+-tree, by both of the paper's methods.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct NodeChoice {
     /// Pages of a node with the least `C'` (6).
     pub pages: usize,

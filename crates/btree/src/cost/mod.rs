@@ -60,7 +60,6 @@ pub use choice::{
 pub use ours::{Estimate, InsertCost, SearchCost, estimate};
 
 use psync::probe::PAGES_MEASURED;
-use serde::Serialize;
 
 use crate::format::INLINE_BYTES_MAX;
 
@@ -107,8 +106,9 @@ pub fn sections(write_buffer_bytes: u64) -> u64 {
 }
 
 /// Memory for nodes and for operations that wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Memory {
     /// In one sum, to be divided.
     Total {
@@ -125,7 +125,8 @@ pub enum Memory {
 }
 
 /// The use of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Workload {
     /// Records in the table: `N`.
     pub records: u64,

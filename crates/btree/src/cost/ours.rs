@@ -1,7 +1,6 @@
 //! The cost of one leaf size, level by level, as this engine pays it.
 
 use psync::probe::DeviceProfile;
-use serde::Serialize;
 use space::PAGE;
 
 use super::device::Device;
@@ -82,7 +81,8 @@ const CACHED_NODE: f64 = 1.05;
 const MADE_FILL: f64 = 0.5;
 
 /// Time of a search, in µs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct SearchCost {
     /// Internal nodes that are not in memory.
     pub nodes_us: f64,
@@ -95,7 +95,8 @@ pub struct SearchCost {
 }
 
 /// Time of an insert, its share of the batch update that applies it, in µs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct InsertCost {
     /// Internal nodes that are not in memory, read.
     pub node_reads_us: f64,
@@ -112,7 +113,8 @@ pub struct InsertCost {
 }
 
 /// The costs of operations with leaves of one size.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Estimate {
     /// Pages of a leaf: `L`.
     pub leaf_pages: usize,

@@ -17,7 +17,6 @@
 //! - minutes ≤ timings ≤ requests.
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 
 use crate::profile::{DEPTHS_MEASURED, PAGE_BYTES, PAGES_MEASURED};
 
@@ -46,8 +45,9 @@ pub(crate) const TIMES_BYTES_MAX: usize = CELLS * size_of::<Cell>() + size_of::<
 const _: () = assert!(TIMES_BYTES_MAX < 256 << 10);
 
 /// The effect of a request on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum RequestKind {
     /// A read.
     Read,

@@ -18,8 +18,6 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
-
 use super::{device_of, replace};
 use crate::learn::format::{self, Origin};
 use crate::learn::{RequestKind, RequestTimes, Shape, depth_class};
@@ -39,7 +37,8 @@ pub const TIMINGS_MIN: u32 = 32;
 pub const MINUTES_MIN: u32 = 5;
 
 /// One figure of a profile, and its timings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LearnedFigure {
     /// Reads or writes in place.
     pub kind: RequestKind,
@@ -79,7 +78,8 @@ impl LearnedFigure {
 }
 
 /// A profile with learned figures.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LearnedProfile {
     /// The profile: that in use where nothing was seen often enough.
     pub profile: DeviceProfile,

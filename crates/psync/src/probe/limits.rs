@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use random::Random;
-use serde::{Deserialize, Serialize};
 
 use super::PAGE_BYTES;
 use super::measure::{Scratch, incompressible};
@@ -39,7 +38,8 @@ impl Default for LimitsOptions {
 }
 
 /// A rate with a number of requests in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RateAtDepth {
     /// Requests in flight.
     pub depth: usize,
@@ -48,7 +48,8 @@ pub struct RateAtDepth {
 }
 
 /// The device's own limits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Limits {
     /// The backend that measured.
     pub backend: BackendKind,

@@ -170,9 +170,7 @@ pub fn known(psync: &Psync, directory: &Path) -> Option<DeviceProfile> {
 /// # Errors
 /// When the directory cannot be written.
 pub fn save(directory: &Path, profile: &DeviceProfile) -> Result<()> {
-    let text = serde_json::to_vec_pretty(profile)
-        .map_err(|error| Error::Profile { path: directory.join(PROFILE_NAME), reason: error.to_string() })?;
-    replace(directory, PROFILE_NAME, PROFILE_SCRATCH_NAME, &text)
+    replace(directory, PROFILE_NAME, PROFILE_SCRATCH_NAME, profile.to_text().as_bytes())
 }
 
 impl DeviceProfile {
@@ -199,7 +197,7 @@ pub fn load(path: &Path) -> Result<DeviceProfile> {
 /// The profile in these bytes of a file.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<DeviceProfile> {
     let unusable = |reason: String| Error::Profile { path: path.to_owned(), reason };
-    let profile: DeviceProfile = serde_json::from_slice(bytes).map_err(|error| unusable(error.to_string()))?;
+    let profile = DeviceProfile::from_text(bytes).map_err(unusable)?;
     if profile.version != VERSION {
         return Err(unusable(format!("it has version {}, this library writes {VERSION}", profile.version)));
     }

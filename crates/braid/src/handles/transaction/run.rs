@@ -7,14 +7,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use random::Random;
-
 use super::{Transaction, TransactionOptions, conflict::Conflict};
 use crate::{
     commit::validate::Changed,
     engine::recent::LockKey,
     error::{Error, Result},
     handles::database::Database,
+    words::unforeseen,
 };
 
 /// Most times that [`Database::run`] begins anew without having learned of another contended key.
@@ -91,7 +90,7 @@ impl Database {
             if conflicts < LOCK_AFTER || !has_learned {
                 let longest = FIRST_BACKOFF * (1 << fruitless.min(BACKOFF_DOUBLINGS));
                 let nanoseconds = u64::try_from(longest.as_nanos()).expect("milliseconds");
-                std::thread::sleep(Duration::from_nanos(Random::from_system().below(nanoseconds)));
+                std::thread::sleep(Duration::from_nanos(unforeseen::numbers().below(nanoseconds)));
                 fruitless += 1;
             }
         }

@@ -43,7 +43,7 @@ pub(super) fn fetch<'a>(
             match outcome {
                 Ok(payload) => payloads[index] = Some(payload),
                 Err(error) if error.is_damage() => {
-                    tracing::warn!(%error, "a document stays where it is");
+                    events::warn!(%error, "a document stays where it is");
                     moves.versions[index].fate = Fate::Stays;
                 }
                 Err(error) => return Err(error),
