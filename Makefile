@@ -15,17 +15,18 @@ PEERS ?=
 export RUST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 ROCKSDB_ARCHIVE ?= $(wildcard ../shared/lib/librocksdb.a.xz)
 
-.PHONY: run test memory models check columns format bench crash property histories full-disk fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
+.PHONY: run test memory models features check columns format bench crash property histories full-disk fuzz kill big overwrite reproduce-pio reproduce-flush reproduce-pfetch peers peers-test clean toolchain
 
 ## run: load a real file tree, check it, measure it, kill a writer, recover
 run: toolchain
 	$(CARGO) build --release --locked -p braid-cli
 	./target/release/braid tour
 
-## test: every test, the crash simulation, histories, changed bytes and the kill test at their short length, and the models of threads
+## test: every test, the crash simulation, histories, changed bytes and the kill test at their short length, the models of threads, and all features
 test: toolchain
 	$(CARGO) test --workspace --locked
 	$(MAKE) models
+	$(MAKE) features
 
 ## memory: most memory of a process in every workload with 1, 8, 32 and 64 threads, in a control group of memory_bytes and 32 MiB (as root; half an hour or more, and
 ## 10 GB; ROWS: some of them, as in ROWS="btree readrandom 64")
@@ -40,6 +41,16 @@ models: toolchain
 	$(CARGO) test --locked $(foreach crate,$(UNUSED),--config profile.dev.package.$(crate).opt-level=0) \
 		-p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle --lib models::
 
+## features: every combination of the features of `braid` builds, and opens, writes and reads (about four minutes)
+# Built, and run little.
+features: PACKAGES = braid braid-append braid-btree braid-doclog braid-index braid-psync braid-space braid-wal
+features: toolchain
+	@set -e; for lz4 in '' lz4,; do for serde in '' serde,; do for tracing in '' tracing,; do for zstd in '' zstd,; do \
+		echo "features: $$lz4$$serde$$tracing$$zstd"; \
+		$(CARGO) test --quiet --locked $(foreach crate,$(PACKAGES),--config profile.dev.package.$(crate).opt-level=0) \
+			-p braid --no-default-features --features "$$lz4$$serde$$tracing$$zstd" --test features; \
+	done; done; done; done
+
 ## check: format, columns, locked versions, lints with warnings denied, documentation
 check: toolchain columns
 	$(CARGO) fmt --all --check
@@ -49,6 +60,7 @@ check: toolchain columns
 	$(CARGO) metadata --manifest-path peers/Cargo.toml --locked --format-version 1 >/dev/null
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --all-targets --locked -p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle -- -D warnings
+	$(CARGO) clippy --locked -p braid --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 ## columns: no comment, and no line of the pages about the inside, is over 120 columns; of docs/format.md no line but its tables

@@ -41,6 +41,19 @@
 //! 7. A checkpoint keeps roots and free list so that the log can be trimmed; opening replays the log after the
 //!    checkpoint (`upkeep::checkpoint`, `open::recovery`).
 //!
+//! # Features
+//!
+//! All are on by default. A database opens alike with any of them.
+//!
+//! | feature | with it | without it |
+//! |---|---|---|
+//! | `lz4` | [`Compression::Lz4`] | tables cannot ask for it; values stored so are [`Error::MissingFeature`] |
+//! | `zstd` | [`Compression::Zstd`]; needs a C compiler | the same |
+//! | `serde` | statistics, costs and profiles are `Serialize` | they are plain structs |
+//! | `tracing` | what goes wrong in the background is an event of crate `tracing` | nobody is told |
+//!
+//! Braid runs on Linux alone.
+//!
 //! # What is guaranteed
 //!
 //! After a crash at any instruction, with any subset of unflushed sectors lost or torn:
