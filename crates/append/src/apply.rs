@@ -14,6 +14,7 @@
 //! is unchanged.
 
 mod content;
+mod frame;
 mod leaf;
 mod outcome;
 mod pack;

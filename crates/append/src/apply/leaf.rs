@@ -1,15 +1,14 @@
 //! Groups of a leaf, and the updates of their keys.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use index::merge::merge;
 use index::{Operation, Result, Update};
 
 use super::Apply;
 use super::content::Content;
+use super::frame::{Done, Frame, Leaf, Step};
 use super::outcome::Outcome;
-use super::walk::{Done, Frame, Step};
 use crate::format::node::{Group, Keys, Node, put_keys, put_tree};
 use crate::format::{Link, NODE_BYTES};
 use crate::search::chunk_at;
@@ -17,23 +16,7 @@ use crate::search::chunk_at;
 /// Most bytes of a group with several keys. A larger group becomes a B+-tree of its own.
 pub(super) const GROUP_BYTES_MAX: usize = NODE_BYTES / 4;
 
-/// A leaf on its way to its new content, or a missing one.
-pub(super) struct Leaf {
-    leaf: Option<Arc<Node>>,
-    /// Groups of the leaf that are behind.
-    index: usize,
-    /// The updates that are left.
-    range: Range<usize>,
-    /// Bytes of a key above the chunks of the leaf.
-    depth: usize,
-    content: Content,
-}
-
 impl Leaf {
-    pub(super) const fn new(leaf: Option<Arc<Node>>, low: Vec<u8>, range: Range<usize>, depth: usize) -> Self {
-        Self { leaf, index: 0, range, depth, content: Content::new(0, low) }
-    }
-
     pub(super) fn step(&mut self, apply: &mut Apply<'_>, below: Option<Done>) -> Result<Step> {
         let Self { leaf, index, range, depth, content } = self;
         let (leaf, depth) = (leaf.as_deref(), *depth);

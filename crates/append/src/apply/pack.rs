@@ -1,49 +1,11 @@
 //! Lists of children: small nodes are joined with a neighbour, large ones are split.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use index::Result;
 
 use super::Apply;
 use super::content::Content;
-use super::leaf::Leaf;
-use super::walk::{Done, Frame, Step};
-use crate::format::Link;
-use crate::format::node::Node;
+use super::frame::{Child, Children, Done, Frame, Step};
 use crate::search::chunk_at;
-
-/// A child of an internal node.
-pub(super) enum Child {
-    /// A child that the batch did not touch.
-    Old { low: Vec<u8>, link: Link },
-    /// A child that is to be written.
-    New(Content),
-}
-
-/// A node above leaves on its way to its new content.
-pub(super) struct Children {
-    node: Arc<Node>,
-    low: Vec<u8>,
-    /// Children that are behind, or have their turn.
-    index: usize,
-    /// The updates that are left.
-    range: Range<usize>,
-    /// Bytes of a key above the chunks of the node.
-    depth: usize,
-    is_root: bool,
-    /// The new children.
-    children: Vec<Child>,
-}
-
-/// A node on its way to its new content; `depth` is that of its B+-tree.
-pub(super) fn frame(node: Arc<Node>, low: Vec<u8>, range: Range<usize>, depth: usize, is_root: bool) -> Frame {
-    if node.level() == 0 {
-        return Frame::Leaf(Leaf::new(Some(node), low, range, depth));
-    }
-    let children = Vec::with_capacity(node.len());
-    Frame::Children(Children { node, low, index: 0, range, depth, is_root, children })
-}
 
 impl Children {
     pub(super) fn step(&mut self, apply: &mut Apply<'_>, below: Option<Done>) -> Result<Step> {
@@ -67,7 +29,7 @@ impl Children {
             self.range.start = end;
             let child = apply.node(&link.pointer, updates.start)?;
             apply.drop_node(&link.pointer, &child);
-            return Ok(Step::Down(frame(child, low, updates, self.depth, false)));
+            return Ok(Step::Down(Frame::of_node(child, low, updates, self.depth, false)));
         }
         let children = apply.balance(std::mem::take(&mut self.children))?;
         let (level, low) = (node.level(), std::mem::take(&mut self.low));

@@ -13,27 +13,13 @@ use index::{Operation, Result};
 
 use super::Apply;
 use super::content::Content;
-use super::leaf::{GROUP_BYTES_MAX, Leaf, common_chunks};
+use super::frame::{Done, Frame, Leaf, Path, Step, Tree};
+use super::leaf::{GROUP_BYTES_MAX, common_chunks};
 use super::outcome::{Outcome, Owned};
-use super::walk::{Done, Frame, Step};
 use crate::format::Link;
 use crate::format::node::{Group, Node};
 use crate::search::chunk_at;
 use crate::shared::corrupt;
-
-/// A B+-tree on its way to its outcome.
-pub(super) struct Tree {
-    /// Its root; none in an empty trie.
-    root: Option<Arc<Node>>,
-    /// What it skips of the keys in it; of the skip of the root no more than this.
-    skip: Vec<u8>,
-    /// Bytes of a key above the skip.
-    depth: usize,
-    /// Its updates. Without any the root is made anew.
-    range: Range<usize>,
-    /// Whether it is the tree at the top of the trie.
-    is_top: bool,
-}
 
 impl Tree {
     pub(super) fn step(&mut self, apply: &mut Apply<'_>, below: Option<Done>) -> Result<Step> {
@@ -58,29 +44,13 @@ impl Tree {
         let common = common(start).min(common(end - 1));
         let depth = self.depth + common;
         if common == self.skip.len() {
-            return super::pack::frame(Arc::clone(root), Vec::new(), start..end, depth, true);
+            return Frame::of_node(Arc::clone(root), Vec::new(), start..end, depth, true);
         }
         let mut old = self.skip.split_off(common);
         let skip = old.split_off(apply.chunk_bytes());
         let content = Content::new(0, Vec::new());
         Frame::Path(Path { root: Arc::clone(root), old, skip, depth, range: start..end, content, is_placed: false })
     }
-}
-
-/// The entries of a new B+-tree above `root`, whose skip not all updates share.
-pub(super) struct Path {
-    root: Arc<Node>,
-    /// The chunk that leads to the old tree.
-    old: Vec<u8>,
-    /// What the old tree skips behind it.
-    skip: Vec<u8>,
-    /// Bytes of a key above the chunk.
-    depth: usize,
-    /// The updates that are left.
-    range: Range<usize>,
-    content: Content,
-    /// Whether the old tree has its turn behind it.
-    is_placed: bool,
 }
 
 impl Path {

@@ -10,55 +10,8 @@
 use index::Result;
 
 use super::Apply;
-use super::content::Content;
-use super::leaf::Leaf;
+use super::frame::{Done, Frame, Step, Tree};
 use super::outcome::Outcome;
-use super::pack::Children;
-use super::tree::{Path, Tree};
-
-/// What waits for its turn, or for what is below it.
-pub(super) enum Frame {
-    /// A B+-tree. Waits for the entries of its new root.
-    Tree(Tree),
-    /// New B+-trees above one whose skip not all updates share. Waits for the outcome of that one.
-    Path(Path),
-    /// A node with children. Waits for the entries of one child after the other.
-    Children(Children),
-    /// A leaf. Waits for the outcomes of the B+-trees of its groups.
-    Leaf(Leaf),
-}
-
-/// The result of a frame.
-pub(super) enum Done {
-    /// The entries of a node.
-    Entries(Content),
-    /// The outcome for a B+-tree.
-    Outcome(Outcome),
-}
-
-impl Done {
-    pub(super) fn entries(self) -> Content {
-        match self {
-            Self::Entries(content) => content,
-            Self::Outcome(_) => unreachable!("a B+-tree is never right below what waits for entries"),
-        }
-    }
-
-    pub(super) fn outcome(self) -> Outcome {
-        match self {
-            Self::Outcome(outcome) => outcome,
-            Self::Entries(_) => unreachable!("only a B+-tree is below what waits for an outcome"),
-        }
-    }
-}
-
-/// How a frame goes on.
-pub(super) enum Step {
-    /// With what is below it.
-    Down(Frame),
-    /// With the frame before it.
-    Up(Done),
-}
 
 impl Frame {
     /// Goes on, with the result of the frame that it waited for.
