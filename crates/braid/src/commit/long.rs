@@ -1,11 +1,13 @@
 //! Memory for a commit whose record is longer than a segment of the log.
 //!
-//! 1. Such a commit is in memory twice: as its record, and in the queues. For both it takes the write buffer, and for
-//!    the rest up to half of the buffer pool. Other commits wait, and what waits to be applied is applied first.
+//! 1. Such a commit is in memory twice: as its record, and in the queues. There are also lists of its operations. For
+//!    all of that it takes the write buffer, and for the rest up to half of the buffer pool. Other commits wait, and
+//!    what waits to be applied is applied first.
 //! 2. Where the queues took more than the write buffer, they are applied before the pool gets its memory back.
 //!
 //! Invariant: one such commit at a time. Its bytes and those that wait are within the write buffer and the part of the
-//! pool, but for the bytes of commits that were admitted before.
+//! pool, but for the bytes of commits that were admitted before. The pool's memory goes back to the system little by
+//! little, so the process may be larger meanwhile.
 
 use parking_lot::MutexGuard;
 
@@ -18,6 +20,8 @@ use crate::{
 
 /// The record, and its operations in the queues.
 const COPIES: u64 = 2;
+/// Memory of an operation in the lists that a commit makes of them, about.
+const OPERATION_BYTES: u64 = 160;
 /// The part of the buffer pool that a commit may take, as its divisor.
 const POOL_PART: u64 = 2;
 
@@ -32,20 +36,21 @@ pub(super) struct Room<'a> {
 }
 
 impl Engine {
-    /// Most bytes of the record of a commit.
-    pub(crate) fn commit_bytes_max(&self) -> u64 {
+    /// Most bytes of the record of a commit with so many operations.
+    pub(crate) fn commit_bytes_max(&self, operations: usize) -> u64 {
         let memory = self.pressure.budget() + self.tuning.cache_bytes / POOL_PART;
-        (memory / COPIES).clamp(self.wal.record_bytes_max(), wal::SEQUENCED_BYTES_MAX)
+        let left = memory.saturating_sub(OPERATION_BYTES * operations as u64);
+        (left / COPIES).clamp(self.wal.record_bytes_max(), wal::SEQUENCED_BYTES_MAX)
     }
 
     /// Takes memory, and makes segments of the log, for a commit whose record has so many bytes. None for an ordinary
     /// one.
-    pub(super) fn take_room(&self, record_bytes: u64, reclaims: bool) -> Result<Option<Room<'_>>> {
+    pub(super) fn take_room(&self, record_bytes: u64, operations: usize, reclaims: bool) -> Result<Option<Room<'_>>> {
         if record_bytes <= self.wal.record_bytes_max() {
             return Ok(None);
         }
         let turn = self.long_commit.lock();
-        let bytes = COPIES * record_bytes;
+        let bytes = COPIES * record_bytes + OPERATION_BYTES * operations as u64;
         let buffer = bytes.min(self.pressure.budget());
         let room = Room { engine: self, buffer, pool: bytes - buffer, _turn: turn };
         self.loans.call_in(self.pressure.reserve(buffer), &self.structures);

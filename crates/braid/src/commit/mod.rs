@@ -146,7 +146,7 @@ impl Engine {
         let bytes = items.iter().map(|item| item.key.len() + item.value.len()).sum::<usize>();
         // Document bytes are counted where documents are written.
         let turn = self.admit(record_bytes, reclaims(items))?;
-        let room = self.take_room(record_bytes, reclaims(items))?;
+        let room = self.take_room(record_bytes, items.len(), reclaims(items))?;
         let documents = self.find_room_for_documents(items, &inline)?;
         let payload = Arc::new(encode(items, &documents, record_bytes, &self.clock));
         match self.place(items, &payload, durability, check, owner) {
@@ -260,7 +260,7 @@ impl Engine {
             check_expires(item.expires)?;
             bytes += inline.record_bytes(item) as u64;
         }
-        let limit = self.commit_bytes_max();
+        let limit = self.commit_bytes_max(items.len());
         if bytes > limit {
             return Err(Error::BatchTooLarge { bytes, limit, inline: INLINE_BYTES_MAX });
         }
