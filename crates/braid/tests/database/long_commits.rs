@@ -8,8 +8,8 @@ use braid::{
 };
 use psync::sim::{Fault, SimDisk};
 
-/// A segment has 64 KiB. A commit may have about 330 KiB: it is twice in memory, for which there are the write buffer and
-/// half of the cache.
+/// A segment has 64 KiB. A commit may have about 330 KiB: it is twice in memory, for which there are the write buffer
+/// and half of the cache.
 fn options(background: bool) -> Options {
     Options::new()
         .cache_bytes(1 << 20)
