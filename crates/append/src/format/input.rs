@@ -25,6 +25,8 @@ impl<'a> Input<'a> {
         self.at
     }
 
+    #[cold]
+    #[inline(never)]
     fn damage<T>(
         &self, what: &'static str, expected: impl std::fmt::Display, found: impl std::fmt::Display,
     ) -> Checked<T> {
@@ -32,17 +34,20 @@ impl<'a> Input<'a> {
     }
 
     /// The next `count` bytes.
+    // This and what reads numbers is inlined, because a search reads the bytes of many entries: a call for each took
+    // longer than the comparison.
+    #[inline(always)]
     pub(crate) fn take(&mut self, count: usize) -> Checked<&'a [u8]> {
         let rest = &self.bytes[self.at..];
         let Some(taken) = rest.get(..count) else {
-            return self.damage("end", format!("{count} more bytes"), rest.len());
+            return self.damage("end", format_args!("{count} more bytes"), rest.len());
         };
         self.at += count;
         Ok(taken)
     }
 
     /// A number.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn number(&mut self) -> Checked<u64> {
         let Some((number, length)) = codec::number(&self.bytes[self.at..]) else {
             return self.damage("number", "one of 64 bits in its shortest form", "another");
@@ -52,17 +57,19 @@ impl<'a> Input<'a> {
     }
 
     /// A count of bytes, or of things of at least a byte each; an error if fewer bytes follow.
+    #[inline(always)]
     pub(crate) fn count(&mut self) -> Checked<usize> {
         let begin = self.at;
         let count = self.number()?;
         let left = self.bytes.len() - self.at;
-        usize::try_from(count)
-            .ok()
-            .filter(|count| *count <= left)
-            .ok_or_else(|| Damage::new(begin, "count", format!("at most {left}"), count))
+        match usize::try_from(count) {
+            Ok(count) if count <= left => Ok(count),
+            _ => Self { at: begin, ..*self }.damage("count", format_args!("at most {left}"), count),
+        }
     }
 
     /// Bytes behind their number.
+    #[inline(always)]
     pub(crate) fn bytes(&mut self) -> Checked<&'a [u8]> {
         let count = self.count()?;
         self.take(count)

@@ -176,10 +176,12 @@ impl Node {
 
     /// A place in the bytes: of an entry, of the end of the last one, or of a key.
     fn place(&self, index: usize) -> usize {
-        let at = self.bytes + index * self.place_bytes;
-        let place = |from: usize| usize::from(u16::from_le_bytes([self.memory[from], self.memory[from + 1]]));
-        let low = place(at);
-        if self.place_bytes == size_of::<u16>() { low } else { place(at + size_of::<u16>()) << u16::BITS | low }
+        let at = &self.memory[self.bytes + index * self.place_bytes..][..self.place_bytes];
+        match *at {
+            [low, high] => usize::from(u16::from_le_bytes([low, high])),
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as usize,
+            _ => unreachable!("a place takes two bytes or four"),
+        }
     }
 
     fn key_place(&self, index: usize) -> usize {
@@ -220,12 +222,14 @@ impl Node {
     }
 
     /// The lower bound of a child, or the chunk of a group, and the bytes behind that.
+    #[inline(always)]
     fn taken_apart(&self, index: usize) -> (&[u8], Input<'_>) {
         let mut input = Input::new(&self.memory[..self.bytes], self.place(index));
         (input.bytes().expect(CHECKED), input)
     }
 
     /// The lower bound of a child, or the chunk of a group.
+    #[inline]
     pub(crate) fn bound(&self, index: usize) -> &[u8] {
         self.taken_apart(index).0
     }
@@ -276,13 +280,14 @@ impl Node {
     /// The content of a group.
     pub(crate) fn group(&self, index: usize) -> Group<'_> {
         debug_assert!(self.level == 0, "only leaves have groups");
-        if let Some((pointer, ..)) = self.link_at(index) {
-            return Group::Tree(pointer);
+        let mut input = self.taken_apart(index).1;
+        let keys = input.count().expect(CHECKED);
+        if keys == 0 {
+            return Group::Tree(input.pointer().expect(CHECKED));
         }
-        let first_from = |at, range| partition(range, |key| self.key_place(key) < at);
-        let start = first_from(self.place(index), 0..self.keys);
-        let end = first_from(self.place(index + 1), start..self.keys);
-        Group::Keys(Keys { node: self, start, end })
+        let begin = self.place(index);
+        let start = partition(0..self.keys, |key| self.key_place(key) < begin);
+        Group::Keys(Keys { node: self, start, end: start + keys })
     }
 
     /// The child that a chunk belongs to.
