@@ -24,7 +24,9 @@ use crate::version::Version;
 
 /// Groups that a scan takes out of its first leaf at first, and the factor by which each next number grows.
 const FIRST_GROUPS: usize = 1;
-const GROUPS_GROWTH: usize = 4;
+const GROUPS_GROWTH: usize = 2;
+/// Pieces for which a scan has room at first: those of a few levels of nodes.
+const FIRST_PIECES: usize = 8;
 /// Nodes that the first read of a scan brings.
 const FIRST_WINDOW: usize = 2;
 /// Nodes of windows up to this size are read as lookups read them, because short scans begin at the same places.
@@ -67,6 +69,13 @@ struct Run {
     places: Vec<PairAt>,
 }
 
+impl Run {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+    }
+}
+
 /// Walks a version in key order.
 pub(crate) struct TrieCursor {
     version: Arc<Version>,
@@ -88,6 +97,8 @@ impl TrieCursor {
     pub(crate) fn new(version: Arc<Version>, bounds: &Bounds, at: Moment, direction: Direction) -> Self {
         let root = version.header().root.filter(|_| !bounds.is_empty());
         let root = root.map(|root| Piece::Node { node: Ahead::Unread(root), prefix: [].into(), is_root: true });
+        let mut ahead = VecDeque::with_capacity(FIRST_PIECES);
+        ahead.extend(root);
         let share = version.shared.read_ahead().share();
         Self {
             version,
@@ -95,7 +106,7 @@ impl TrieCursor {
             bounds: bounds.clone(),
             at,
             direction,
-            ahead: root.into_iter().collect(),
+            ahead,
             window: FIRST_WINDOW,
             groups: FIRST_GROUPS,
             run: Run::default(),
@@ -106,7 +117,8 @@ impl TrieCursor {
 
     /// Goes to the next pairs; false at the end.
     fn next_run(&mut self) -> Result<bool> {
-        (self.run, self.shown) = (Run::default(), 0);
+        self.shown = 0;
+        self.run.clear();
         while let Some(piece) = self.ahead.pop_front() {
             match piece {
                 Piece::Pairs(run) => {
@@ -236,17 +248,18 @@ impl TrieCursor {
     }
 
     /// Pairs and trees of these groups of a leaf within the bounds, in key order.
-    fn groups(&self, node: &Node, prefix: &Prefix, range: Range<usize>) -> Vec<Piece> {
-        let (mut pieces, mut run) = (Vec::new(), Run::default());
+    fn groups(&mut self, node: &Node, prefix: &Prefix, range: Range<usize>) -> Vec<Piece> {
+        // The memory of the pairs that were shown is used again.
+        let (mut pieces, mut run) = (Vec::with_capacity(1), std::mem::take(&mut self.run));
+        run.bytes.reserve(node.entries_bytes(range.clone()));
+        run.places.reserve(range.len());
         for index in range {
-            let begin = [prefix, node.bound(index)].concat();
-            if !self.bounds.below_upper(&begin) {
-                break;
-            }
+            let chunk = node.bound(index);
             match node.group(index) {
-                Group::Keys(keys) => self.take_keys(&mut run, &begin, keys),
+                Group::Keys(keys) => self.take_keys(&mut run, [prefix, chunk], keys),
                 Group::Tree(pointer) => {
-                    if all_before(&self.bounds, &begin) {
+                    let begin = [prefix, chunk].concat();
+                    if !self.bounds.below_upper(&begin) || all_before(&self.bounds, &begin) {
                         continue;
                     }
                     if !run.places.is_empty() {
@@ -262,14 +275,14 @@ impl TrieCursor {
         pieces
     }
 
-    /// Adds the keys of a group that are live at the scan's moment and within the bounds.
-    fn take_keys(&self, run: &mut Run, begin: &[u8], keys: Keys<'_>) {
+    /// Adds the keys of a group that are live at the scan's moment and within the bounds. All keys of the group begin
+    /// with `prefix` and `chunk`.
+    fn take_keys(&self, run: &mut Run, [prefix, chunk]: [&[u8]; 2], keys: Keys<'_>) {
         for (rest, mut versions) in keys.iter() {
             let Some((seq, operation)) = versions.find(|(seq, _)| *seq <= self.at.seq) else { continue };
             let Some(value) = operation.shown(self.at.now) else { continue };
             let start = run.bytes.len();
-            run.bytes.extend_from_slice(begin);
-            run.bytes.extend_from_slice(rest);
+            [prefix, chunk, rest].into_iter().for_each(|part| run.bytes.extend_from_slice(part));
             if !self.bounds.contains(&run.bytes[start..]) {
                 run.bytes.truncate(start);
                 continue;
@@ -308,11 +321,7 @@ impl TrieCursor {
 
 /// Compares a key in two parts, `prefix` and `rest`, with `key`.
 fn order(prefix: &[u8], rest: &[u8], key: &[u8]) -> Ordering {
-    let both = prefix.len().min(key.len());
-    prefix[..both].cmp(&key[..both]).then_with(|| match key.get(prefix.len()..) {
-        Some(behind) => rest.cmp(behind),
-        None => Ordering::Greater,
-    })
+    key.strip_prefix(prefix).map_or_else(|| prefix.cmp(key), |behind| rest.cmp(behind))
 }
 
 /// Whether every key that begins with `begin` is below the lower bound.

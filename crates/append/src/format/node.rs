@@ -221,6 +221,11 @@ impl Node {
         &self.memory[self.place(index)..self.place(index + 1)]
     }
 
+    /// Bytes of these entries.
+    pub(crate) fn entries_bytes(&self, entries: Range<usize>) -> usize {
+        self.place(entries.end) - self.place(entries.start)
+    }
+
     /// The lower bound of a child, or the chunk of a group, and the bytes behind that.
     #[inline(always)]
     fn taken_apart(&self, index: usize) -> (&[u8], Input<'_>) {
