@@ -262,7 +262,7 @@ impl Opq {
     pub(crate) fn steps(
         &self, bounds: &Bounds, direction: Direction, after: Option<&[u8]>, limit: usize, at: Moment, pass: &Pass<'_>,
     ) -> Vec<Step> {
-        let mut steps: Vec<Step> = Vec::with_capacity(limit.min(64));
+        let mut steps: Vec<Step> = Vec::with_capacity(limit.min(64).min(self.len()));
         let step = |newest: u32| {
             let found = self.version(newest, at)?;
             Some(Step { key: self.key(newest).to_vec(), found })

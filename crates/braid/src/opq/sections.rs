@@ -224,6 +224,7 @@ pub(crate) struct SectionsWalk {
     sections: Arc<Sections>,
     /// The current section; none at the end.
     section: Option<usize>,
+    /// The last key that was handed out of the section.
     last: Option<Vec<u8>>,
 }
 
@@ -247,7 +248,8 @@ impl SectionsWalk {
         while let Some(section) = self.section {
             let queue = self.sections.queue(section).read();
             let steps = queue.steps(bounds, direction, self.last.as_deref(), limit, at, pass);
-            if steps.len() < limit {
+            let is_through = steps.len() < limit;
+            if is_through {
                 self.section = match direction {
                     Direction::Forward => Some(section + 1)
                         .filter(|&next| next < self.sections.len() && bounds.below_upper(self.sections.low(next))),
@@ -257,7 +259,7 @@ impl SectionsWalk {
                 };
             }
             if let Some(last) = steps.last() {
-                self.last = Some(last.key.clone());
+                self.last = (!is_through).then(|| last.key.clone());
                 return steps;
             }
         }

@@ -59,7 +59,7 @@ impl QueueWalk {
 
     fn fill(&mut self, bounds: &Bounds, direction: Direction, at: Moment, pass: &Pass<'_>) {
         if self.steps.is_empty() {
-            self.steps.extend(self.sections.next(bounds, direction, self.portion, at, pass));
+            self.steps = self.sections.next(bounds, direction, self.portion, at, pass).into();
             self.portion = (self.portion * 2).min(LARGEST_PORTION);
         }
     }

@@ -31,8 +31,8 @@ impl KeyRange {
 
     /// The same keys as bounds.
     pub(crate) fn to_bounds(&self) -> Bounds {
-        let upper = self.high.clone().map_or(Bound::Unbounded, Bound::Excluded);
-        Bounds { lower: Bound::Included(self.low.clone()), upper }
+        let lower = if self.low.is_empty() { Bound::Unbounded } else { Bound::Included(self.low.clone()) };
+        Bounds { lower, upper: self.high.clone().map_or(Bound::Unbounded, Bound::Excluded) }
     }
 }
 
