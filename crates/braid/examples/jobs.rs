@@ -1,5 +1,5 @@
 //! A job queue: jobs are pushed in order, each is claimed by one worker, and a claim that is not acknowledged in time
-//! comes back.
+//! comes back. Each claim has a token of its own, so that a worker that is late cannot end the claim of another one.
 //!
 //! `cargo run --example jobs`
 
@@ -9,7 +9,15 @@ use braid::{Database, Structure, Table};
 
 const CLAIM: Duration = Duration::from_secs(60);
 
-/// Waiting jobs by number, running jobs by number, and a lease for each running job.
+/// A job that one worker runs.
+#[derive(Debug, PartialEq)]
+struct Claim {
+    number: Vec<u8>,
+    token: u64,
+    job: String,
+}
+
+/// Waiting jobs by number, running jobs by number, and for each running job a lease with the token of its claim.
 struct Jobs {
     db: Database,
     waiting: Table,
@@ -21,13 +29,8 @@ struct Jobs {
 impl Jobs {
     fn open(db: &Database) -> braid::Result<Self> {
         let table = |name| db.table(name, Structure::BTree);
-        Ok(Self {
-            db: db.clone(),
-            waiting: table("waiting")?,
-            running: table("running")?,
-            leases: table("leases")?,
-            counter: table("counter")?,
-        })
+        let (waiting, running, leases) = (table("waiting")?, table("running")?, table("leases")?);
+        Ok(Self { db: db.clone(), waiting, running, leases, counter: table("counter")? })
     }
 
     /// Adds a job, and returns its number.
@@ -42,21 +45,26 @@ impl Jobs {
     }
 
     /// Claims the oldest waiting job. All of it happens, or nothing: no crash loses a job between two tables.
-    fn claim(&self) -> braid::Result<Option<(Vec<u8>, String)>> {
+    fn claim(&self) -> braid::Result<Option<Claim>> {
         self.db.run(|tx| {
             let Some((number, job)) = tx.iter(&self.waiting).next().transpose()? else { return Ok(None) };
             tx.delete(&self.waiting, &number)?;
             tx.put(&self.running, &number, &job)?;
-            tx.put_expiring(&self.leases, &number, "", CLAIM)?;
-            Ok(Some((number, String::from_utf8_lossy(&job).into_owned())))
+            let token = tx.seq().0; // a later claim of the job sees the commit of this one, so it has another token
+            tx.put_expiring(&self.leases, &number, token.to_be_bytes(), CLAIM)?;
+            Ok(Some(Claim { number, token, job: String::from_utf8_lossy(&job).into_owned() }))
         })
     }
 
-    /// Ends a job that was claimed.
-    fn acknowledge(&self, number: &[u8]) -> braid::Result<()> {
+    /// Ends a job. False where the claim has run out: another worker has the job by now, or will get it.
+    fn acknowledge(&self, claim: &Claim) -> braid::Result<bool> {
         self.db.run(|tx| {
-            tx.delete(&self.running, number)?;
-            tx.delete(&self.leases, number)
+            let is_held = tx.get(&self.leases, &claim.number)?.as_deref() == Some(&claim.token.to_be_bytes());
+            if is_held {
+                tx.delete(&self.running, &claim.number)?;
+                tx.delete(&self.leases, &claim.number)?;
+            }
+            Ok(is_held)
         })
     }
 
@@ -84,11 +92,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for job in ["wash", "dry", "fold"] {
         jobs.push(job)?;
     }
-    while let Some((number, job)) = jobs.claim()? {
-        println!("{job}");
-        jobs.acknowledge(&number)?;
+    while let Some(claim) = jobs.claim()? {
+        println!("{}", claim.job);
+        assert!(jobs.acknowledge(&claim)?);
     }
-    assert_eq!(jobs.recover()?, 0);
     Ok(db.close()?)
 }
 
@@ -98,13 +105,15 @@ fn it_runs_and_claims_come_back() -> braid::Result<()> {
     main().expect("it runs");
     let directory = tempfile::tempdir().expect("a directory");
     let clock = braid::ManualClock::new(std::time::SystemTime::now());
-    let db = braid::Options::new().clock(clock.clone()).open(directory.path().join("db"))?;
-    let jobs = Jobs::open(&db)?;
+    let jobs = Jobs::open(&braid::Options::new().clock(clock.clone()).open(directory.path().join("db"))?)?;
     jobs.push("wash")?;
-    let (number, _) = jobs.claim()?.expect("a job");
+    let late = jobs.claim()?.expect("a job");
     assert_eq!((jobs.claim()?, jobs.recover()?), (None, 0));
     clock.advance(CLAIM);
     assert_eq!(jobs.recover()?, 1);
-    assert_eq!(jobs.claim()?, Some((number, "wash".to_owned())));
+    let claim = jobs.claim()?.expect("the job came back");
+    assert!(claim.number == late.number && !jobs.acknowledge(&late)?, "the claim of a late worker is over");
+    assert!(jobs.acknowledge(&claim)?);
+    assert_eq!((jobs.recover()?, jobs.claim()?), (0, None));
     Ok(())
 }

@@ -6,6 +6,8 @@ use braid::{Database, Structure, Table};
 
 #[derive(Debug)]
 enum Refused {
+    /// There is a user with this id.
+    IdTaken,
     /// Another user has the address.
     MailTaken(u64),
     NoSuchUser,
@@ -21,6 +23,7 @@ impl From<braid::Error> for Refused {
 impl std::fmt::Display for Refused {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::IdTaken => formatter.write_str("there is a user with this id"),
             Self::MailTaken(id) => write!(formatter, "user {id} has this address"),
             Self::NoSuchUser => formatter.write_str("there is no such user"),
             Self::Store(error) => error.fmt(formatter),
@@ -51,6 +54,9 @@ impl Users {
     fn add(&self, id: u64, mail: &str) -> Result<(), Refused> {
         // An error of our own rolls the transaction back; a conflict with another one runs it again.
         self.db.run(|tx| {
+            if tx.contains_key(&self.by_id, id.to_be_bytes())? {
+                return Err(Refused::IdTaken);
+            }
             if let Some(other) = tx.get(&self.by_mail, mail)? {
                 return Err(Refused::MailTaken(id_of(other)));
             }
@@ -63,8 +69,9 @@ impl Users {
     fn change_mail(&self, id: u64, mail: &str) -> Result<(), Refused> {
         self.db.run(|tx| {
             let before = tx.get_for_update(&self.by_id, id.to_be_bytes())?.ok_or(Refused::NoSuchUser)?;
-            if let Some(other) = tx.get(&self.by_mail, mail)? {
-                return Err(Refused::MailTaken(id_of(other)));
+            // The address may be the user's own already.
+            if let Some(other) = tx.get(&self.by_mail, mail)?.map(id_of).filter(|&other| other != id) {
+                return Err(Refused::MailTaken(other));
             }
             tx.delete(&self.by_mail, before)?;
             tx.put(&self.by_mail, mail, id.to_be_bytes())?;
@@ -99,6 +106,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 #[cfg(test)]
 #[test]
-fn it_runs() {
+fn it_runs_and_both_tables_stay_in_step() -> Result<(), Refused> {
     main().expect("it runs");
+    let directory = tempfile::tempdir().expect("a directory");
+    let users = Users::open(&Database::open(directory.path().join("db"))?)?;
+    users.add(1, "ada@example.org")?;
+    users.change_mail(1, "ada@example.org")?;
+    assert_eq!(users.find("ada@example.org")?, Some(1), "her own address stays hers");
+    assert!(matches!(users.add(1, "grace@example.org"), Err(Refused::IdTaken)));
+    assert_eq!((users.find("grace@example.org")?, users.find("ada@example.org")?), (None, Some(1)));
+    Ok(())
 }
