@@ -100,6 +100,24 @@ pub struct BackupSummary {
 }
 
 /// A backup that has begun. The value holds a snapshot of the moment of the backup. See [`Database::begin_backup`].
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// # use std::ops::ControlFlow;
+/// # let again = directory.path().join("again");
+/// let users = db.table("users", braid::Structure::BTree)?;
+/// users.put("ada", "1815")?;
+/// let backup = db.begin_backup()?;
+/// users.put("grace", "1906")?; // later: not in it
+/// let mut stream = Vec::new();
+/// backup.stream(&mut stream, &mut |_| ControlFlow::Continue(()))?;
+/// braid::Options::new().restore_stream(&*stream, &again, &mut |_| ControlFlow::Continue(()))?;
+/// assert_eq!(braid::Database::open(&again)?.open_table("users")?.iter().count(), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Backup {
     database: Database,
     snapshot: Snapshot,
@@ -114,6 +132,23 @@ impl Database {
     /// The directory is created if missing. Reads and writes continue meanwhile.
     /// [`Options::restore`](crate::Options::restore) makes a database of the backup. [`Database::begin_backup`] has
     /// more choices.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::ops::ControlFlow;
+    /// # let (backups, again) = (directory.path().join("backups"), directory.path().join("again"));
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// let backup = db.backup(&backups)?;
+    /// assert_eq!((backup.tables, backup.pairs), (1, 1));
+    /// braid::Options::new().restore(&backups, &again, &mut |_| ControlFlow::Continue(()))?;
+    /// let again = braid::Database::open(&again)?;
+    /// assert_eq!(again.open_table("users")?.get("ada")?, users.get("ada")?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When the directory cannot be written, the storage fails, or its contents are damaged. The directory then has no

@@ -9,6 +9,25 @@ use crate::error::{Error, Result};
 
 /// Identifies a backup for the incremental backup that continues this one. Its text form is parsed by
 /// [`BackupPoint::from_str`].
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use std::ops::ControlFlow;
+///
+/// use braid::BackupPoint;
+///
+/// # let users = db.table("users", braid::Structure::BTree)?;
+/// let full = db.begin_backup()?.stream(&mut Vec::new(), &mut |_| ControlFlow::Continue(()))?;
+/// let kept: String = full.point.to_string(); // to be stored beside the backup
+/// users.put("ada", "1815")?;
+/// let since: BackupPoint = kept.parse()?;
+/// let later = db.begin_backup()?.stream_since(&since, &mut Vec::new(), &mut |_| ControlFlow::Continue(()))?;
+/// assert_eq!((since.seq() < later.point.seq(), later.changes), (true, 1));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupPoint {
     /// Id of the database.

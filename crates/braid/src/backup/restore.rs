@@ -86,6 +86,21 @@ impl Options {
     /// If `from` is a directory, the source is its newest chain of backups; if `from` is a file, all backups in the
     /// file. These options apply to the restore only: the database can be opened with any options later.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::ops::ControlFlow;
+    /// # let (backups, again) = (directory.path().join("backups"), directory.path().join("again"));
+    /// # db.table("users", braid::Structure::BTree)?.put("ada", "1815")?;
+    /// db.backup(&backups)?;
+    /// let restored = braid::Options::new().restore(&backups, &again, &mut |_| ControlFlow::Continue(()))?;
+    /// assert_eq!((restored.backups, restored.pairs), (1, 1));
+    /// assert!(braid::Database::open(&again)?.open_table("users")?.contains_key("ada")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::NoBackup`]; [`Error::Occupied`] when `to` is not empty; [`Error::Corrupt`], with file and offset, when
     /// a backup is damaged or cut off; [`Error::BackupChain`] when a backup does not continue the one before;
@@ -133,6 +148,22 @@ impl Options {
 
     /// Makes a new database in `to`, a new or empty directory, and calls `fill` on this database. Afterwards `to` holds
     /// the whole database or nothing.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// use braid::{Database, Durability, Options, Structure};
+    ///
+    /// let count = Options::new().durability(Durability::Os).build(&path, |db| {
+    ///     let squares = db.table("squares", Structure::BTree)?;
+    ///     squares.load((0..100_u32).map(|number| (number.to_be_bytes(), (number * number).to_be_bytes())))
+    /// })?;
+    /// assert_eq!(count, 100);
+    /// assert_eq!(Database::open(&path)?.tables().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The error of `fill`; [`Error::Occupied`] when `to` is not empty; or when the database can't be made. `to` is

@@ -14,7 +14,24 @@ pub(crate) use kind::io_kind;
 /// Result of a database call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The errors of every call. [`Error::kind`] sorts them for programs.
+/// The errors of every call.
+///
+/// Each says what, where, and what to do. A program decides by [`Error::kind`], and by [`Error::is_retryable`]:
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use braid::{Error, ErrorKind, Structure};
+///
+/// let users = db.table("users", Structure::BTree)?;
+/// let error = users.put("", "no name").expect_err("an empty key");
+/// assert!(matches!(error, Error::KeyLength { length: 0, .. }));
+/// assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::InvalidInput, false));
+/// println!("{error}"); // says what, where, and what to do
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -381,6 +398,20 @@ impl Error {
 
     /// Whether the same call can succeed later without opening the database anew. So after a conflict, on a full disk,
     /// and where the process or the system has too many open files.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # let users = db.table("users", braid::Structure::BTree)?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&users, "ada", "1815")?;
+    /// users.put("ada", "1816")?;
+    /// let conflict = tx.commit().expect_err("another commit was first");
+    /// assert_eq!((conflict.kind(), conflict.is_retryable()), (braid::ErrorKind::Conflict, true));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         let is_out_of_files =

@@ -24,6 +24,23 @@ impl Then for Opened {
 }
 
 /// A table as of a retained state: see [`Table::at`]. Cheap to clone; keeps the database open and the state readable.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// # use braid::{Structure, TableOptions};
+/// let pages = db.table_with("pages", Structure::Append, &TableOptions::new().history(10))?;
+/// pages.put("/", "first")?;
+/// db.checkpoint()?; // retains a state
+/// pages.delete("/")?;
+/// let then = pages.at(pages.history()[0].seq)?;
+/// assert_eq!(then.iter().count(), 1);
+/// assert_eq!(then.get("/")?.as_deref(), Some(&b"first"[..]));
+/// assert_eq!(then.header().keys, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TableAt {
     table: Table,

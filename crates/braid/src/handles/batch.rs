@@ -102,6 +102,20 @@ impl WriteBatch {
 
     /// Sets `key` of `table` to `value` until the value expires, counted from the write of the batch: as
     /// [`Table::put_expiring`].
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::time::Duration;
+    /// # let sessions = db.table("sessions", braid::Structure::BTree)?;
+    /// let mut batch = braid::WriteBatch::new();
+    /// batch.put_expiring(&sessions, "token", "ada", Duration::from_secs(1800));
+    /// db.write(&batch)?; // half an hour begins here
+    /// assert!(sessions.expiry("token")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn put_expiring(
         &mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, expires: impl Into<Expires>,
     ) {
@@ -121,6 +135,22 @@ impl WriteBatch {
 
     /// Deletes every key of `table` within `range`, however many: keys that were put before, also in this batch, but
     /// not keys that are put later.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # let events = db.table("events", braid::Structure::BTree)?;
+    /// events.put("2024-01", "")?;
+    /// events.put("2025-01", "")?;
+    /// let mut batch = braid::WriteBatch::new();
+    /// batch.delete_range(&events, .."2025");
+    /// batch.put(&events, "2024-02", "stays: it was put later");
+    /// db.write(&batch)?;
+    /// assert_eq!(events.iter().count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn delete_range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) {
         self.delete_within(table, &range_bounds(&range));
     }
@@ -155,6 +185,23 @@ impl WriteBatch {
     }
 
     /// When the commit of the batch counts as done, in place of the durability of the database.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{Durability, WriteBatch};
+    ///
+    /// let events = db.table("events", braid::Structure::BTree)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(&events, "1", "seen");
+    /// let mut other = batch.clone();
+    /// other.put(&events, "2", "paid");
+    /// batch.set_durability(Durability::Os); // the clone keeps that of the database
+    /// assert!(db.write(&batch)? < db.write(&other)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub const fn set_durability(&mut self, durability: Durability) {
         self.durability = Some(durability);
     }

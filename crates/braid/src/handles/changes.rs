@@ -54,7 +54,7 @@ pub struct ChangedTable {
     pub name: Arc<str>,
 }
 
-/// An operation of a commit on a key or a range of keys.
+/// An operation of a commit on a key or a range of keys: see the example of [`Database::changes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeOperation {
     /// The key has this value from now on.
@@ -88,6 +88,29 @@ pub enum ChangeOperation {
 }
 
 /// Kind of a change.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use braid::{Change, ChangeEvent, Seq};
+///
+/// db.table("users", braid::Structure::BTree)?;
+/// db.drop_table("users")?;
+/// let mut told = Vec::new();
+/// for change in db.changes(Seq(0))? {
+///     let Change { seq, event, .. } = change?;
+///     match event {
+///         ChangeEvent::Commit(operations) => told.push(format!("{}: {}", seq.0, operations.len())),
+///         ChangeEvent::TableCreated { table, .. } => told.push(format!("{} begins", table.name)),
+///         ChangeEvent::TableDropped { table } => told.push(format!("{} ends", table.name)),
+///         other => panic!("{other:?} needs a new copy of the table"),
+///     }
+/// }
+/// assert_eq!(told, ["users begins", "users ends"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeEvent {
@@ -126,7 +149,7 @@ pub enum ChangeEvent {
     },
 }
 
-/// A change of a database at one place in the order of commits.
+/// A change of a database at one place in the order of commits: see the example of [`Database::changes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
@@ -143,6 +166,21 @@ pub struct Change {
 ///
 /// A feed keeps the database open, but does not hold the log. When the log is trimmed past the feed, the next call
 /// returns [`Error::ChangesGone`].
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// # use std::time::Duration;
+/// let users = db.table("users", braid::Structure::BTree)?;
+/// let mut feed = db.changes(db.seq())?; // only what comes from now on
+/// assert!(feed.next().is_none());
+/// let seq = users.put("ada", "1815")?;
+/// assert!(feed.wait(Duration::from_secs(1))?, "there is a change now");
+/// assert_eq!(feed.next().transpose()?.map(|change| change.seq), Some(seq));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Changes {
     handle: Hold,
     reader: Reader,
@@ -168,6 +206,36 @@ impl Database {
     /// Only visible changes are shown. A crash cannot undo a commit under
     /// [`Durability::Sync`](crate::Durability::Sync). A commit with a weaker durability can be lost in a power cut
     /// after the feed, or any other reader, has shown it; its seq can then be given to another commit.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use std::collections::BTreeMap;
+    ///
+    /// use braid::{ChangeEvent, ChangeOperation, Seq};
+    ///
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// users.put("grace", "1906")?;
+    /// users.delete("ada")?;
+    /// let mut copy = BTreeMap::new();
+    /// let mut feed = db.changes(Seq(0))?; // from the first commit on
+    /// for change in feed.by_ref() {
+    ///     let ChangeEvent::Commit(operations) = change?.event else { continue };
+    ///     for operation in operations {
+    ///         match operation {
+    ///             ChangeOperation::Put { key, value, .. } => drop(copy.insert(key, value)),
+    ///             ChangeOperation::Delete { key, .. } => drop(copy.remove(&key)),
+    ///             ChangeOperation::DeleteRange { .. } => unimplemented!("copy again"),
+    ///         }
+    ///     }
+    /// }
+    /// assert_eq!(copy, BTreeMap::from([(b"grace".to_vec(), b"1906".to_vec())]));
+    /// assert_eq!(feed.seq(), db.seq()); // where to go on later
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::ChangesGone`] when the log begins after the change that follows `from`; the error names the oldest seq.

@@ -18,6 +18,20 @@ impl Table {
     ///
     /// The table is whole however the compaction ends, and the part compacted by then stays compacted.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let pages = db.table("pages", braid::Structure::BTree)?;
+    /// for number in 0..100_u32 {
+    ///     pages.put_with(number.to_be_bytes(), "text", braid::Durability::Os)?;
+    /// }
+    /// let compaction = pages.compact()?;
+    /// assert!(compaction.leaves >= 1 && !compaction.stopped);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::DiskFull`](crate::Error::DiskFull); [`Error::Loading`](crate::Error::Loading) while the table is being
     /// loaded; or when the database no longer writes, storage fails or the structure is damaged. A damaged document is
@@ -28,6 +42,24 @@ impl Table {
 
     /// As [`Table::compact`], with documents read, and leaf sizes chosen, as given in `options`. `report` gets to know
     /// how far the compaction has come, and can stop it.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use std::ops::ControlFlow;
+    ///
+    /// # let pages = db.table("pages", braid::Structure::BTree)?;
+    /// # pages.put("/", "text")?;
+    /// let options = braid::CompactOptions::new().submission_batch(16);
+    /// let compaction = pages.compact_with(&options, &mut |progress| {
+    ///     println!("{} of {} bytes of {}", progress.bytes, progress.total_bytes, progress.table);
+    ///     ControlFlow::Continue(()) // `Break` stops it there
+    /// })?;
+    /// assert!(!compaction.stopped);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Table::compact`]; [`Error::Option`](crate::Error::Option) for a submission batch or a share of operations

@@ -42,7 +42,7 @@ impl Table {
         self.iter().next().transpose()
     }
 
-    /// The pair with the largest key.
+    /// The pair with the largest key, as in the example of [`Table::first`].
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -50,7 +50,7 @@ impl Table {
         self.iter().rev().next().transpose()
     }
 
-    /// Whether the table has no pair. Values are not read.
+    /// Whether the table has no pair, as in the example of [`Table::first`]. Values are not read.
     ///
     /// # Errors
     /// As [`Table::get`].
@@ -61,6 +61,23 @@ impl Table {
     /// Removes the pair with the smallest key, and returns it. Each pair is returned to one caller. Callers at the same
     /// time get their pairs one after the other, each as soon as the delete before is as safe as the durability of the
     /// database asks.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let jobs = db.table("jobs", braid::Structure::BTree)?;
+    /// for (number, job) in ["wash", "dry", "fold"].iter().enumerate() {
+    ///     jobs.put(number.to_be_bytes(), job)?;
+    /// }
+    /// let mut done = Vec::new();
+    /// while let Some((_, job)) = jobs.pop_first()? {
+    ///     done.push(job);
+    /// }
+    /// assert_eq!(done, [&b"wash"[..], b"dry", b"fold"]);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Table::get`] and [`Table::delete`].
@@ -131,6 +148,19 @@ impl Table {
     ///
     /// In a B-tree this reads the nodes above the leaves, about a thousandth of the table.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// for number in 0..100_u32 {
+    ///     users.put_with(number.to_be_bytes(), "", braid::Durability::Os)?;
+    /// }
+    /// assert_eq!(users.approximate_len()?, 100);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Table::get`].
     pub fn approximate_len(&self) -> Result<u64> {
@@ -141,6 +171,21 @@ impl Table {
     /// About how many bytes of storage the pairs within `range` take, large values included, to a thousandth of the
     /// table or to a leaf. Puts that wait to be applied count with the bytes of key and value, and what they or deletes
     /// replace counts until it is removed.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// for number in 0..1000_u32 {
+    ///     users.put_with(number.to_be_bytes(), [7; 100], braid::Durability::Os)?;
+    /// }
+    /// db.drain()?; // until then they wait to be applied
+    /// let all = users.size_of::<&[u8]>(..)?;
+    /// assert!(all >= 100_000 && users.size_of(..500_u32.to_be_bytes())? < all);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Table::get`].

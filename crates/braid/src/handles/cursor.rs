@@ -33,6 +33,28 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+///
+/// A walk is a loop, because a shown pair is borrowed until the next step:
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let jobs = db.table("jobs", braid::Structure::BTree)?;
+/// for number in 1..=5_u8 {
+///     jobs.put([number], "")?;
+/// }
+/// let (mut cursor, mut passed) = (jobs.cursor(), Vec::new());
+/// cursor.seek_behind([2]); // `seek` goes before a key
+/// while let Some((number, _)) = cursor.next()? {
+///     passed.push(number[0]);
+/// }
+/// cursor.seek_last();
+/// assert_eq!(cursor.prev()?.map(|(number, _)| number[0]), Some(5));
+/// assert_eq!(passed, [3, 4, 5]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Cursor {
     /// All pairs.
     whole: Range,

@@ -21,12 +21,44 @@ use crate::{
 };
 
 /// An open database. Cheap to clone; dropping the last handle, table or range closes the database.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// # use braid::Structure;
+/// let users = db.table("users", Structure::BTree)?;
+/// let writer = std::thread::spawn({
+///     let users = users.clone(); // a handle for each thread, or one that is shared
+///     move || users.put("ada", "1815")
+/// });
+/// let seq = writer.join().expect("no panic")?;
+/// assert_eq!(db.seq(), seq);
+/// db.close()?; // reports failures, which a drop cannot
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Database {
     handle: Hold,
 }
 
 /// A table of a database, as listed by [`Database::tables`].
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use braid::{Compression, Structure, TableOptions};
+///
+/// db.table_with("pages", Structure::BTree, &TableOptions::new().compression(Compression::Lz4))?;
+/// db.table("users", Structure::BTree)?;
+/// let names: Vec<String> = db.tables().into_iter().map(|table| table.name).collect();
+/// assert_eq!(names, ["pages", "users"]);
+/// assert_eq!(db.tables()[0].settings.compression, Compression::Lz4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableInfo {
@@ -41,7 +73,20 @@ pub struct TableInfo {
 }
 
 impl Database {
-    /// Opens the database in directory `path`. A database that does not exist is created.
+    /// Opens the database in directory `path`. A database that does not exist is created, and so are its directory and
+    /// those above. [`Options`] has more choices.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// let path = path.join("of/my/program");
+    /// let db = braid::Database::open(&path)?;
+    /// assert!(db.path() == path && path.is_dir());
+    /// assert!(braid::Database::open(&path).is_err(), "it is open, and one process has it once");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When another process has the database open, the directory holds something else, or the database is damaged: see
@@ -51,6 +96,16 @@ impl Database {
     }
 
     /// Options for opening.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// let db = braid::Database::options().memory_bytes(64 << 20).open(&path)?;
+    /// assert!(db.cache_bytes() + db.write_buffer_bytes() < 64 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn options() -> Options {
         Options::new()
@@ -88,6 +143,21 @@ impl Database {
 
     /// Opens a table. A table that does not exist is created with this structure.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{Error, Structure};
+    ///
+    /// let users = db.table("users", Structure::BTree)?; // is created
+    /// users.put("ada", "1815")?;
+    /// let again = db.table("users", Structure::BTree)?; // is opened
+    /// assert!(again.contains_key("ada")?);
+    /// assert!(matches!(db.table("users", Structure::Append), Err(Error::WrongStructure { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// When the table has another structure, or cannot be created.
     pub fn table(&self, name: &str, structure: Structure) -> Result<Table> {
@@ -96,6 +166,19 @@ impl Database {
 
     /// Opens a table. A table that does not exist is created with this structure, for the use and with the settings
     /// given in `expected`. An existing table stays as it is.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{Compression, Structure, TableOptions};
+    ///
+    /// let options = TableOptions::new().compression(Compression::Zstd).history(3);
+    /// let pages = db.table_with("pages", Structure::Append, &options)?;
+    /// assert_eq!(pages.settings().history, 3);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Database::table`], and when `expected` is out of bounds.
@@ -113,6 +196,19 @@ impl Database {
 
     /// Opens an existing table.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{ErrorKind, Structure};
+    ///
+    /// assert_eq!(db.open_table("users").expect_err("none yet").kind(), ErrorKind::NotFound);
+    /// db.table("users", Structure::BTree)?;
+    /// assert_eq!(db.open_table("users")?.structure(), Structure::BTree);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// When there is no table of this name.
     pub fn open_table(&self, name: &str) -> Result<Table> {
@@ -121,7 +217,7 @@ impl Database {
         Ok(Table { handle: Arc::clone(&self.handle), core, durability: None })
     }
 
-    /// All tables, by name.
+    /// All tables, by name, as in the example of [`TableInfo`].
     #[must_use]
     pub fn tables(&self) -> Vec<TableInfo> {
         let info = |table: Arc<crate::tables::catalog::TableCore>| TableInfo {
@@ -135,6 +231,20 @@ impl Database {
 
     /// Drops a table with all its contents. The space is free once no reader uses the table any more.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// let then = db.snapshot();
+    /// db.drop_table("users")?;
+    /// assert!(users.get("ada").is_err() && db.tables().is_empty());
+    /// assert!(then.get(&users, "ada")?.is_some(), "an older snapshot still sees it");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// When there is no table of this name, or the database does not write.
     pub fn drop_table(&self, name: &str) -> Result<()> {
@@ -144,6 +254,22 @@ impl Database {
     /// Writes a batch, all or nothing, with the durability of the batch, or else of the database. Returns the seq of
     /// the commit; for an empty batch, that of the newest visible commit.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{Structure, WriteBatch};
+    ///
+    /// let (users, mails) = (db.table("users", Structure::BTree)?, db.table("mails", Structure::BTree)?);
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(&users, "ada", "ada@example.org");
+    /// batch.put(&mails, "ada@example.org", "ada");
+    /// let seq = db.write(&batch)?; // both are there, or neither
+    /// assert_eq!(db.seq(), seq);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Outside the limits, on a full disk, or when the database no longer writes: see [`crate::ErrorKind`].
     pub fn write(&self, batch: &WriteBatch) -> Result<Seq> {
@@ -151,6 +277,20 @@ impl Database {
     }
 
     /// Writes a batch with the given durability.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use braid::{Durability, Structure, WriteBatch};
+    /// # let events = db.table("events", Structure::BTree)?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(&events, "1", "begun");
+    /// db.write_with(&batch, Durability::Os)?; // survives this process, and a power cut from the next flush on
+    /// assert!(events.contains_key("1")?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Database::write`].
@@ -194,13 +334,25 @@ impl Database {
     /// - dead bytes in `append` tables beyond a quarter of the live bytes, and beyond 4 MiB. This needs a walk through
     ///   the table, and ends with the first commit.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// db.checkpoint()?;
+    /// assert_eq!(users.stats()?.waiting_operations, 0); // a recovery would have nothing to replay
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// On a full disk, or when the database does not write.
     pub fn checkpoint(&self) -> Result<()> {
         self.engine().ask_for_rest(false)
     }
 
-    /// Applies all visible operations to the structures, without a checkpoint.
+    /// Applies all visible operations to the structures, without a checkpoint. [`Table::size_of`] has an example.
     ///
     /// # Errors
     /// As [`Database::checkpoint`].
@@ -215,6 +367,19 @@ impl Database {
 
     /// Contents of the database, and its counters since it was opened.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// let stats = db.stats()?;
+    /// assert_eq!((stats.operations, stats.user_bytes), (1, 7));
+    /// assert!(stats.log.flushes >= 1 && stats.tables[0].name == "users");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// When storage fails.
     pub fn stats(&self) -> Result<Stats> {
@@ -223,6 +388,19 @@ impl Database {
 
     /// Reads and checks the whole database: checksums, order, documents, and that every page is either used once or
     /// free.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// db.table("users", braid::Structure::BTree)?.put("ada", "1815")?;
+    /// db.drain()?; // keys that wait to be applied are checked in the log
+    /// let verified = db.verify()?;
+    /// assert!(verified.findings.is_empty(), "{:?}", verified.findings);
+    /// assert_eq!((verified.tables, verified.keys), (1, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When storage fails in a way that is not a finding.
@@ -258,12 +436,36 @@ impl Database {
     }
 
     /// The time by which values expire. It never runs backwards, whatever is done to the clock.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::time::Duration;
+    /// let sessions = db.table("sessions", braid::Structure::BTree)?;
+    /// sessions.put_expiring("ada", "token", Duration::from_secs(60))?;
+    /// let left = sessions.expiry("ada")?.and_then(|at| at.duration_since(db.now()).ok());
+    /// assert!(left.is_some_and(|left| left <= Duration::from_secs(60)));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn now(&self) -> SystemTime {
         of_1970(self.engine().clock.now().0)
     }
 
     /// The seq of the newest commit that is visible.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// let seq = users.put("ada", "1815")?;
+    /// assert_eq!((db.seq(), db.snapshot().seq()), (seq, seq));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn seq(&self) -> Seq {
         self.engine().publisher.visible()
@@ -284,6 +486,21 @@ impl Database {
     ///    the database.
     ///
     /// Dropping the last handle does the same but cannot report a failure.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// let db = braid::Database::open(&path)?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// db.close()?;
+    /// assert!(users.put("grace", "1906").is_err() && users.get("ada")?.is_some(), "a handle that is left reads");
+    /// drop(users); // from here on the database can be opened again
+    /// assert!(braid::Database::open(&path)?.open_table("users")?.contains_key("ada")?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When one of the steps failed. Nothing acknowledged is lost: the next open recovers it.

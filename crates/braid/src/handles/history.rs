@@ -44,6 +44,22 @@ impl Table {
     /// Retains this many states from the next checkpoint on, at most [`HISTORY_MAX`](crate::HISTORY_MAX). With 0 no
     /// state is retained, and the existing ones are dropped. The setting is durable when this returns.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use braid::Structure;
+    /// let pages = db.table("pages", Structure::Append)?;
+    /// pages.set_history(2)?;
+    /// for text in ["first", "second", "third"] {
+    ///     pages.put("/", text)?;
+    ///     db.checkpoint()?;
+    /// }
+    /// assert_eq!(pages.history().len(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Option`](crate::Error::Option) when the table has another structure than
     /// [`Structure::Append`](crate::Structure::Append), or for too many states; when the database no longer writes.

@@ -39,6 +39,21 @@ const UNRESERVED_PAGES: u64 = (4 << 20) / PAGE as u64;
 
 /// A load under way; see [`Table::loader`]. Dropping the loader unfinished leaves the table empty and releases all
 /// space of the load.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// # use std::time::Duration;
+/// let words = db.table("words", braid::Structure::BTree)?;
+/// let mut loader = words.loader()?;
+/// loader.push("apple", "fruit")?;
+/// assert!(loader.push("ant", "insect").is_err(), "keys have to rise: it was not taken");
+/// loader.push_expiring("banana", "fruit", Duration::from_secs(3600))?;
+/// assert_eq!((loader.finish()?, words.iter().count()), (2, 2));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Loader {
     table: Table,
     /// None once the load has ended.
@@ -56,6 +71,18 @@ impl Table {
     /// Fills the table, which must be empty, with pairs in ascending key order: packed, in long sequential writes, past
     /// the log. The pairs are durable when this returns, and no reader sees any of them before they are durable.
     /// Returns the number of pairs. [`Table::loader`] takes the pairs one by one.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let squares = db.table("squares", braid::Structure::BTree)?;
+    /// let pairs = (0..1000_u32).map(|number| (number.to_be_bytes(), (number * number).to_string()));
+    /// assert_eq!(squares.load(pairs)?, 1000);
+    /// assert_eq!(squares.get(12_u32.to_be_bytes())?.as_deref(), Some(&b"144"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Table::loader`], [`Loader::push`] and [`Loader::finish`]; the table is then empty.

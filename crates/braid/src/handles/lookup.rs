@@ -56,6 +56,19 @@ impl Table {
     }
 
     /// As [`Table::get_many`], as a future: see [`Table::lookup`]. All values are of one moment.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime"); // or any other
+    /// let found = runtime.block_on(users.lookup_many(&["ada", "grace"]))?;
+    /// assert_eq!(found, [Some(b"1815".to_vec()), None]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn lookup_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> LookupMany {
         let keys = keys.iter().map(|key| key.as_ref().to_vec()).collect();
         LookupMany { table: self.clone(), keys, answer: None }

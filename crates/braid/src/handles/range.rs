@@ -49,6 +49,24 @@ const DOCUMENT_BYTES_PER_WINDOW: u64 = 4 << 20;
 /// Pairs can be taken from both ends ([`DoubleEndedIterator`]); [`Range::rev`] reverses all that a range does, and
 /// [`Range::seek`] goes to another place. For steps to and fro from a place, see [`Cursor`](crate::Cursor).
 ///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let users = db.table("users", braid::Structure::BTree)?;
+/// for name in ["ada", "barbara", "grace"] {
+///     users.put(name, "")?;
+/// }
+/// let (name, _) = users.iter().rev().next().expect("a pair, or an error")?;
+/// assert_eq!(name, b"grace");
+/// let mut range = users.range("a".."c").keys_only();
+/// assert_eq!(range.next_back().transpose()?.map(|(name, _)| name), Some(b"barbara".to_vec()));
+/// assert_eq!(range.next().transpose()?.map(|(name, _)| name), Some(b"ada".to_vec()));
+/// assert!(range.next().is_none(), "the two ends have met");
+/// # Ok(())
+/// # }
+/// ```
+///
 /// The iterator returns copies; [`Range::next_pair`] shows the same pairs without copies:
 ///
 /// ```
@@ -97,7 +115,7 @@ pub struct Range {
     is_held: bool,
 }
 
-/// A pair with its expiry. Made by [`Range::next_entry`].
+/// A pair with its expiry. Made by [`Range::next_entry`], which has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The key.
@@ -129,18 +147,39 @@ enum Shown {
 impl Table {
     /// The pairs with keys within `range`, in key order; [`Range::rev`] reverses the order. The range sees the moment
     /// of this call, however long the walk takes and whenever it begins.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// for name in ["ada", "alan", "grace"] {
+    ///     users.put(name, "")?;
+    /// }
+    /// assert_eq!(users.range("ada"..="alan").count(), 2);
+    /// assert_eq!(users.range("al"..).count(), 2);
+    /// assert_eq!(users.range(b"a".to_vec()..b"b".to_vec()).count(), 2);
+    /// assert_eq!(users.prefix("a").count(), 2);
+    /// assert_eq!(users.range::<&[u8]>(..).count(), 3); // `..` alone does not name the type of the keys
+    /// assert_eq!(users.iter().count(), 3);
+    /// for pair in users.prefix("a").rev() {
+    ///     let (key, value) = pair?; // an error ends the range
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         Range::new(self.clone(), range_bounds(&range), None)
     }
 
-    /// The pairs with keys that begin with `prefix`.
+    /// The pairs with keys that begin with `prefix`, in key order, as in the example of [`Table::range`].
     #[must_use]
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
         Range::new(self.clone(), prefix_bounds(prefix.as_ref()), None)
     }
 
-    /// Every pair.
+    /// Every pair, in key order, as in the example of [`Table::range`].
     #[must_use]
     pub fn iter(&self) -> Range {
         Range::new(self.clone(), Bounds::all(), None)
@@ -245,6 +284,23 @@ impl Range {
 
     /// As [`Range::next_pair`], with the expiry of the value.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::time::Duration;
+    /// let sessions = db.table("sessions", braid::Structure::BTree)?;
+    /// sessions.put("ada", "for ever")?;
+    /// sessions.put_expiring("grace", "token", Duration::from_secs(60))?;
+    /// let (mut range, mut lasting) = (sessions.iter(), 0);
+    /// while let Some(entry) = range.next_entry()? {
+    ///     lasting += usize::from(entry.expiry.is_none());
+    /// }
+    /// assert_eq!(lasting, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Range::next_pair`].
     pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>> {
@@ -264,6 +320,24 @@ impl Range {
     ///
     /// For only a few pairs of a long range, [`Range::next_pair`] or the iterator is better, because these begin with
     /// small reads.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use std::ops::ControlFlow;
+    ///
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// users.put("grace", "1906")?;
+    /// let late = users.iter().visit(|key, value| match value > b"1900" {
+    ///     true => ControlFlow::Break(key.to_vec()),
+    ///     false => ControlFlow::Continue(()),
+    /// })?;
+    /// assert_eq!(late, ControlFlow::Break(b"grace".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Range::next_pair`].

@@ -46,6 +46,22 @@ impl Table {
     ///   [`crate::Error::Conflict`].
     /// - Readers of the changes have to copy the table ([`ChangeEvent::RolledBack`](crate::ChangeEvent::RolledBack)).
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use braid::{Structure, TableOptions};
+    /// let pages = db.table_with("pages", Structure::Append, &TableOptions::new().history(10))?;
+    /// pages.put("/", "first")?;
+    /// db.checkpoint()?;
+    /// pages.put("/", "second")?;
+    /// let first = pages.history()[0];
+    /// pages.roll_back(first.seq)?;
+    /// assert_eq!(pages.get("/")?.as_deref(), Some(&b"first"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// - [`crate::Error::NoSuchState`] when no state of that seq is retained;
     /// - [`crate::Error::Corrupt`] when a file of the state is damaged so that the state cannot be complete;

@@ -99,6 +99,20 @@ impl Snapshot {
 
     /// Time at which the value that `key` of `table` had expires. None without an expiry, and for an absent key.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::time::Duration;
+    /// let sessions = db.table("sessions", braid::Structure::BTree)?;
+    /// sessions.put_expiring("token", "ada", Duration::from_secs(60))?;
+    /// let then = db.snapshot();
+    /// sessions.put("token", "ada")?;
+    /// assert!(then.expiry(&sessions, "token")?.is_some() && sessions.expiry("token")?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
@@ -118,6 +132,20 @@ impl Snapshot {
 
     /// As [`Snapshot::get_many`], each value to be kept without a copy if it is a large one and cached.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let pages = db.table("pages", braid::Structure::BTree)?;
+    /// pages.put("/", vec![7; 1 << 20])?;
+    /// let then = db.snapshot();
+    /// pages.delete("/")?;
+    /// let found = then.get_many_pinned(&pages, &["/", "/absent"])?;
+    /// assert_eq!(found.iter().flatten().map(|page| page.len()).sum::<usize>(), 1 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn get_many_pinned<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Vec<Option<Pinned>>> {
@@ -127,6 +155,22 @@ impl Snapshot {
     }
 
     /// The pairs that `table` had within `range`. Where the table is of another database, the range shows that error.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// users.put("grace", "1906")?;
+    /// let then = db.snapshot();
+    /// users.delete("grace")?;
+    /// let late = then.range(&users, "b"..).collect::<braid::Result<Vec<_>>>()?;
+    /// assert_eq!(late, [(b"grace".to_vec(), b"1906".to_vec())]);
+    /// assert_eq!((then.iter(&users).count(), users.iter().count()), (2, 1));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Range {
         self.walk(table, range_bounds(&range))

@@ -242,6 +242,22 @@ impl TableStats {
 }
 
 /// The contents of a database, and its work since opening.
+///
+/// With feature `serde` they can be serialized, into JSON for example:
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let users = db.table("users", braid::Structure::BTree)?;
+/// users.put("ada", "1815")?;
+/// let stats = db.stats()?;
+/// assert_eq!((stats.visible_seq, stats.failure.as_deref()), (db.seq().0, None));
+/// assert!(stats.cache.capacity_bytes > stats.cache.bytes);
+/// println!("{}", serde_json::to_string_pretty(&stats).expect("JSON"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -18,6 +18,26 @@ use crate::{
 };
 
 /// A handle of one table. Cheap to clone; keeps its database open.
+///
+/// Keys and values are bytes: text, arrays, slices and vectors are taken as they are.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let users = db.table("users", braid::Structure::BTree)?;
+/// users.put("ada", "1815")?;
+/// users.put("grace", "1906")?;
+/// assert_eq!(users.get("ada")?.as_deref(), Some(&b"1815"[..]));
+/// for pair in users.range("b"..) {
+///     let (name, born) = pair?;
+///     assert_eq!((&*name, &*born), (&b"grace"[..], &b"1906"[..]));
+/// }
+/// users.delete("ada")?;
+/// assert!(!users.contains_key("ada")?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Table {
     pub(crate) handle: Arc<Handle>,
@@ -92,6 +112,20 @@ impl Table {
 
     /// Time at which the value of `key` expires. None without an expiry, and for an absent key.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::time::{Duration, SystemTime};
+    /// let offers = db.table("offers", braid::Structure::BTree)?;
+    /// let end = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
+    /// offers.put_expiring("apples", "2 for 1", end)?;
+    /// offers.put("pears", "3 for 2")?;
+    /// assert_eq!((offers.expiry("apples")?, offers.expiry("pears")?), (Some(end), None));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Table::get`].
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<SystemTime>> {
@@ -100,6 +134,17 @@ impl Table {
 
     /// Whether there is a value of `key`. A large value is not read.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// assert!(users.contains_key("ada")? && !users.contains_key("grace")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Table::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
@@ -107,6 +152,18 @@ impl Table {
     }
 
     /// The value of `key`.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let counts = db.table("counts", braid::Structure::BTree)?;
+    /// counts.put("visits", 7_u64.to_be_bytes())?;
+    /// let visits = counts.get("visits")?.and_then(|bytes| Some(u64::from_be_bytes(bytes.try_into().ok()?)));
+    /// assert_eq!((visits, counts.get("absent")?), (Some(7), None));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When the table cannot have the key, storage fails, stored data is damaged, or the table was dropped.
@@ -166,6 +223,19 @@ impl Table {
 
     /// The value of `key`, to be kept without a copy if found in the cache: see [`Pinned`].
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let pages = db.table("pages", braid::Structure::BTree)?;
+    /// pages.put("/", vec![7; 1 << 20])?;
+    /// let page = pages.get_pinned("/")?.expect("it was put");
+    /// pages.delete("/")?;
+    /// assert_eq!(page.len(), 1 << 20); // as of its read
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Table::get`].
     pub fn get_pinned(&self, key: impl AsRef<[u8]>) -> Result<Option<Pinned>> {
@@ -204,6 +274,18 @@ impl Table {
     /// The values of many keys, in the order of `keys`, read as one batch: level by level, and all documents at once
     /// (MPSearch, PIO §3.1.1). All values are of one moment: no commit is seen in part.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// let found = users.get_many(&["grace", "ada"])?;
+    /// assert_eq!(found, [None, Some(b"1815".to_vec())]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Table::get`].
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
@@ -239,6 +321,20 @@ impl Table {
     }
 
     /// Shape and size of the table.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// db.drain()?; // the structure has it now
+    /// let stats = users.stats()?;
+    /// assert_eq!((stats.entries, stats.waiting_operations), (1, 0));
+    /// assert_eq!(stats.figure("leaves"), Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// When storage fails.

@@ -23,6 +23,26 @@ use crate::{
 /// The commit happens whether the ticket is kept or dropped. As a [`Future`], the ticket needs no runtime of its own:
 /// the thread that flushed the log wakes the task. A waker must only have its task run elsewhere, as those of runtimes
 /// do, because it is called with locks of the database held. A ticket keeps its database open.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use braid::{Durability, Structure, WriteBatch};
+///
+/// let users = db.table("users", Structure::BTree)?;
+/// let mut batch = WriteBatch::new();
+/// batch.put(&users, "ada", "1815");
+/// let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime"); // or any other
+/// let seq = runtime.block_on(async { db.submit(&batch, Durability::Sync)?.await })?;
+/// let ticket = db.submit(&batch, Durability::Os)?; // a second commit
+/// assert!(ticket.seq() > seq);
+/// db.persist()?; // flushes the log, which `Durability::Os` does not ask for
+/// assert!(ticket.is_durable());
+/// ticket.wait()?; // needs no runtime
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the ticket tells when the commit is done, and whether it failed"]
 pub struct Ticket {
     handle: Hold,
@@ -38,10 +58,21 @@ impl Database {
     ///
     /// Commits become visible in the order in which they were submitted, together with those of other threads.
     ///
-    /// Whoever submits more than the database can apply is slowed down in two ways. Tickets are done later as the write
-    /// buffer fills up. Beyond that, where the write buffer is full, or two mebibytes of log wait for their flush,
-    /// or a ticket would have to be delayed for more than a tenth of a second, `submit` itself waits. It also waits for
-    /// a key that a transaction has locked, as [`Database::write`] does, and writes large values itself.
+    /// Until a ticket is done, nobody sees its commit, the thread that submitted it neither. A later transaction that
+    /// writes or locks a key of a commit under way ([`Table::update`](crate::Table::update) too) waits for the flush of
+    /// that commit. So a counter that is kept in a key makes one flush a commit. Keep the counter in memory under a
+    /// mutex, submit inside the mutex, and wait outside.
+    ///
+    /// A program that submits more than the database can apply is slowed down in two ways. Tickets are done later as
+    /// the write buffer fills up. Beyond that, `submit` itself waits in these cases:
+    ///
+    /// - the write buffer is full;
+    /// - two mebibytes of log wait for their flush;
+    /// - a ticket would have to be delayed for more than a tenth of a second;
+    /// - a transaction has locked a key, as for [`Database::write`].
+    ///
+    /// It also writes values above 2 KiB itself. In an async runtime, call it where blocking is allowed, if that
+    /// matters.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {

@@ -15,6 +15,19 @@ impl Table {
     /// Sets `key` to `value`, with the durability of the database. Returns the seq of the commit, its number in the
     /// order of all commits.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// let first = users.put("ada", "1815")?;
+    /// let second = users.put("ada", "1852")?; // in place of the value before
+    /// assert!(second > first);
+    /// assert_eq!(users.get("ada")?, Some(b"1852".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Outside the limits, on a full disk, when a transaction keeps the key locked for too long, or when the database
     /// no longer writes: see [`crate::ErrorKind`].
@@ -23,6 +36,18 @@ impl Table {
     }
 
     /// Sets `key` to `value`, with the given durability.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use braid::Durability;
+    /// let events = db.table("events", braid::Structure::BTree)?;
+    /// events.put_with("1", "seen", Durability::Os)?; // no flush
+    /// events.put_with("2", "paid", Durability::Sync)?; // a flush, which makes both durable
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -38,6 +63,23 @@ impl Table {
     /// An expired value counts as deleted. Later writes of the key replace both value and expiry, also writes without
     /// an expiry. The space of expired values is released over time. Snapshots taken before the expiry see the value as
     /// long as they exist.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// use std::time::Duration;
+    /// # let clock = braid::ManualClock::new(std::time::SystemTime::now());
+    /// # let db = braid::Options::new().clock(clock.clone()).open(&path)?;
+    ///
+    /// let sessions = db.table("sessions", braid::Structure::BTree)?;
+    /// sessions.put_expiring("token", "ada", Duration::from_secs(1800))?;
+    /// sessions.put_expiring("other", "grace", db.now() + Duration::from_secs(3600))?;
+    /// clock.advance(Duration::from_secs(1800)); // a `ManualClock`
+    /// assert_eq!((sessions.get("token")?, sessions.get("other")?), (None, Some(b"grace".to_vec())));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Table::put`]; [`crate::Error::Option`] for an expiry after a duration of zero.
@@ -81,6 +123,19 @@ impl Table {
 
     /// Deletes `key`. An absent key is no error.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// users.delete("ada")?;
+    /// users.delete("ada")?;
+    /// assert_eq!(users.get("ada")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Table::put`], but a full disk does not refuse a delete while the reserve for deletes lasts.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Seq> {
@@ -100,6 +155,22 @@ impl Table {
     /// Deletes every key within `range`. The cost does not depend on the number of keys, because their space is
     /// released in the background.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let events = db.table("events", braid::Structure::BTree)?;
+    /// for hour in 0..24_u32 {
+    ///     events.put(hour.to_be_bytes(), "seen")?;
+    /// }
+    /// events.delete_range(..12_u32.to_be_bytes())?;
+    /// assert_eq!(events.iter().count(), 12);
+    /// events.delete_range::<&[u8]>(..)?; // bounds that name no key: their type has to be named
+    /// assert!(events.is_empty()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Table::delete`]; [`crate::Error::TooManyRangeDeletes`] while too many range deletes of the table are kept
     /// for older snapshots and transactions.
@@ -110,6 +181,19 @@ impl Table {
     }
 
     /// Deletes every key that begins with `prefix`, in the same way as [`Table::delete_range`].
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let files = db.table("files", braid::Structure::BTree)?;
+    /// files.put("src/lib.rs", "")?;
+    /// files.put("srcs", "")?;
+    /// files.delete_prefix("src/")?;
+    /// assert_eq!(files.iter().count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Table::delete_range`].
@@ -122,6 +206,21 @@ impl Table {
     /// Sets `key` to `new` if its present value is `expected`. With no `new` the key is deleted; no `expected` means an
     /// absent key. No other commit of the key comes between the comparison and the write. The new value expires when
     /// the one that it replaces would have.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::Swap;
+    ///
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "draft")?;
+    /// assert_eq!(users.compare_and_swap("ada", Some(b"draft"), Some(b"final"))?, Swap::Done);
+    /// assert_eq!(users.compare_and_swap("ada", Some(b"draft"), None)?, Swap::Refused(Some(b"final".to_vec())));
+    /// assert_eq!(users.compare_and_swap("ada", Some(b"final"), None)?, Swap::Done); // deleted
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -158,6 +257,18 @@ impl Table {
 
     /// Sets `key` to `value` if the key is absent.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use braid::Swap;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// assert_eq!(users.put_if_absent("ada", "1815")?, Swap::Done);
+    /// assert_eq!(users.put_if_absent("ada", "1852")?, Swap::Refused(Some(b"1815".to_vec())));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Table::put`].
     pub fn put_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Swap> {
@@ -165,6 +276,7 @@ impl Table {
     }
 
     /// Sets `key` to `value` if the key is absent, until the value expires: as [`Table::put_expiring`].
+    /// [`Table::compare_and_swap_expiring`] has an example.
     ///
     /// # Errors
     /// As [`Table::put_expiring`].
@@ -200,6 +312,28 @@ impl Table {
 }
 
 /// Outcome of a conditional write.
+///
+/// A write that was refused says what is there, so that it can be tried again from that:
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use braid::Swap;
+///
+/// let counts = db.table("counts", braid::Structure::BTree)?;
+/// let mut expected: Option<Vec<u8>> = None;
+/// let count = loop {
+///     let next = expected.as_ref().map_or(1, |count| count[0] + 1);
+///     match counts.compare_and_swap("visits", expected.as_deref(), Some(&[next]))? {
+///         Swap::Done => break next,
+///         Swap::Refused(found) => expected = found,
+///     }
+/// };
+/// assert_eq!(counts.get("visits")?, Some(vec![count])); // `Table::update` does the same
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swap {
     /// The write was done.

@@ -1,17 +1,20 @@
 //! The options of a database and of a table. Everything else follows from them.
 
+mod table;
+
 use std::{str::FromStr, time::Duration};
 
-use doclog::Compression;
 use psync::{BackendKind, probe::DeviceProfile};
 use wal::FlushScheme;
 
 use crate::{
     error::{Error, Result},
-    format::TableSettings,
     opq::{self, Sorting},
     words::{clock::ManualClock, durability::Durability, structure::Structure},
 };
+
+pub use table::{HISTORY_MAX, TableOptions};
+pub(crate) use table::{check_history, no_history};
 
 impl FromStr for Durability {
     type Err = Error;
@@ -52,155 +55,25 @@ pub(crate) fn check_durability(durability: Durability) -> Result<()> {
     }
 }
 
-/// Most states of a table that can be retained.
-pub const HISTORY_MAX: u32 = 1000;
-
-/// Fails where this build does not have the compression.
-fn check_compression(compression: Compression) -> Result<()> {
-    if compression.is_built() {
-        return Ok(());
-    }
-    let problem =
-        format!("this build does not have {compression}: build with feature `{compression}` of crate `braid`");
-    Err(Error::Option { option: "compression", problem })
-}
-
-/// Fails where tables with this structure cannot retain that many states.
-pub(crate) fn check_history(structure: Structure, states: u32) -> Result<()> {
-    if states > 0 && !structure.facts().has_history {
-        return Err(no_history());
-    }
-    if states > HISTORY_MAX {
-        let problem = format!("at most {HISTORY_MAX} states of a table can be retained, not {states}");
-        return Err(Error::Option { option: "history", problem });
-    }
-    Ok(())
-}
-
-/// The error for a structure that keeps no older states.
-pub(crate) fn no_history() -> Error {
-    let problem = "only tables with structure `append` retain their states: others change in place".into();
-    Error::Option { option: "history", problem }
-}
-
-/// The expected use of a new table, and its settings ([`TableSettings`]). The expected use determines the size of the
-/// leaves: the size with the least time per operation, by the cost model of the PIO B-tree (`btree::cost`). The
-/// contents of a table do not depend on any of these options; only time and space do.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TableOptions {
-    pub(crate) insert_share: f64,
-    pub(crate) batched_share: f64,
-    pub(crate) records: u64,
-    pub(crate) record_bytes: u64,
-    pub(crate) settings: TableSettings,
-}
-
-impl Default for TableOptions {
-    fn default() -> Self {
-        Self {
-            insert_share: 0.5,
-            batched_share: 0.0,
-            records: 10_000_000,
-            record_bytes: 128,
-            settings: TableSettings::default(),
-        }
-    }
-}
-
-impl TableOptions {
-    /// The defaults: as many puts as lookups, lookups one at a time, on ten million records of 128 bytes.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Share of operations that are puts or deletes, from 0 to 1; the others are lookups.
-    #[must_use]
-    pub const fn insert_share(mut self, share: f64) -> Self {
-        self.insert_share = share;
-        self
-    }
-
-    /// Share of looked up keys that come in batches ([`Table::get_many`](crate::Table::get_many)), from 0 to 1.
-    #[must_use]
-    pub const fn batched_share(mut self, share: f64) -> Self {
-        self.batched_share = share;
-        self
-    }
-
-    /// Records that the table will hold.
-    #[must_use]
-    pub const fn records(mut self, records: u64) -> Self {
-        self.records = records;
-        self
-    }
-
-    /// Bytes of a record, key and value.
-    #[must_use]
-    pub const fn record_bytes(mut self, bytes: u64) -> Self {
-        self.record_bytes = bytes;
-        self
-    }
-
-    /// The compression of values that are stored apart from their keys: those above 2 KiB, and above 256 bytes in
-    /// tables with [`Structure::Append`]. Each value is compressed by itself, and is stored uncompressed where
-    /// compression saves almost nothing. By default no value is compressed.
-    ///
-    /// A build without feature `lz4` or `zstd` refuses that compression ([`Compression::is_built`]).
-    ///
-    /// ```
-    /// # fn main() -> braid::Result<()> {
-    /// # let directory = tempfile::tempdir().expect("a directory");
-    /// # let db = braid::Database::open(directory.path().join("data"))?;
-    /// use braid::{Compression, Structure, TableOptions};
-    ///
-    /// let options = TableOptions::new().compression(Compression::Zstd);
-    /// let pages = db.table_with("pages", Structure::BTree, &options)?;
-    /// pages.put("/", "<p>hello</p>".repeat(1000))?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub const fn compression(mut self, compression: Compression) -> Self {
-        self.settings.compression = compression;
-        self
-    }
-
-    /// The number of states of the table that are retained, for tables with [`Structure::Append`]. A retained state can
-    /// be opened again, and the table can be rolled back to a retained state: see
-    /// [`Table::history`](crate::Table::history). By default none is retained.
-    #[must_use]
-    pub const fn history(mut self, states: u32) -> Self {
-        self.settings.history = states;
-        self
-    }
-
-    /// All settings of a table at once, as another table has them
-    /// ([`TableInfo::settings`](crate::TableInfo::settings)).
-    #[must_use]
-    pub const fn settings(mut self, settings: TableSettings) -> Self {
-        self.settings = settings;
-        self
-    }
-
-    pub(crate) fn check(&self, structure: Structure) -> Result<()> {
-        check_history(structure, self.settings.history)?;
-        check_compression(self.settings.compression)?;
-        for (option, share) in [("insert_share", self.insert_share), ("batched_share", self.batched_share)] {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(Error::Option { option, problem: format!("{share} is not a share from 0 to 1") });
-            }
-        }
-        for (option, number) in [("records", self.records), ("record_bytes", self.record_bytes)] {
-            if number == 0 {
-                return Err(Error::Option { option, problem: "it must be at least 1".into() });
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Options for opening a database.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("data");
+/// use std::time::Duration;
+///
+/// use braid::{Durability, Options};
+///
+/// let options = Options::new()
+///     .memory_bytes(64 << 20) // for everything
+///     .durability(Durability::Os)
+///     .lock_timeout(Duration::from_millis(200));
+/// let db = options.open(&path)?;
+/// db.table("users", braid::Structure::BTree)?.put("ada", "1815")?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) memory_bytes: Option<u64>,
@@ -292,6 +165,16 @@ impl Options {
     /// With up to 64 threads, a process that does nothing else takes at most 32 MiB more than the sum, the program
     /// included. Not counted are values that the process passes in or keeps, and values of many megabytes in flight.
     /// Opening after a crash may take more for a moment.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// let db = braid::Options::new().memory_bytes(64 << 20).open(&path)?;
+    /// assert_eq!(db.cache_bytes() + db.write_buffer_bytes(), 48 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn memory_bytes(mut self, bytes: u64) -> Self {
         self.memory_bytes = Some(bytes);
@@ -337,6 +220,21 @@ impl Options {
     }
 
     /// Opens for reading. Nothing in the directory changes, and other readers may have the database open too.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// use braid::{Database, ErrorKind, Options, Structure};
+    ///
+    /// Database::open(&path)?.table("users", Structure::BTree)?.put("ada", "1815")?;
+    /// let db = Options::new().read_only(true).open(&path)?;
+    /// let users = db.open_table("users")?;
+    /// assert!(users.contains_key("ada")?);
+    /// assert_eq!(users.put("grace", "1906").expect_err("only reads").kind(), ErrorKind::ReadOnly);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
@@ -427,6 +325,20 @@ impl Options {
     /// How long writes wait for a key that another transaction has locked
     /// ([`Transaction::get_for_update`](crate::Transaction::get_for_update)); by default a second. Transactions wait as
     /// long, unless their options say otherwise.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// # use std::time::Duration;
+    /// let db = braid::Options::new().lock_timeout(Duration::from_millis(20)).open(&path)?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// let mut tx = db.begin()?;
+    /// tx.get_for_update(&users, "ada")?;
+    /// assert!(matches!(users.put("ada", "1815"), Err(braid::Error::LockTimeout { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = timeout;
@@ -442,6 +354,21 @@ impl Options {
     ///   kept commit names them. Their bytes count, so where they are many, fewer commits are kept.
     /// - Full disk. The kept log is given up before a write is refused for good.
     /// - Duration. The option holds for one opening; an opening without this option gives up the whole kept log.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// use braid::{Options, Seq};
+    ///
+    /// let db = Options::new().retain_log_bytes(1 << 30).open(&path)?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// db.checkpoint()?; // recovery does not need the log any more
+    /// assert_eq!(db.changes(Seq(0))?.count(), 2); // the table, and the put
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn retain_log_bytes(mut self, bytes: u64) -> Self {
         self.retain_log_bytes = bytes;

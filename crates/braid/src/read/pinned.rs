@@ -12,6 +12,20 @@ use crate::structures::documents::Document;
 /// of a leaf, a node, or the document. A held document is no longer part of the cache, and does not count toward the
 /// size of the cache. So hold few of them, or for a short time; [`Vec::from`] makes a copy that keeps nothing else. A
 /// value that still waits in a queue is a copy.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let pages = db.table("pages", braid::Structure::BTree)?;
+/// pages.put("/", "text")?;
+/// let page: braid::Pinned = pages.get_pinned("/")?.expect("it was put");
+/// pages.put("/", "other")?;
+/// assert_eq!(&page[..], b"text"); // it is a slice
+/// assert_eq!(Vec::from(page), b"text");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Pinned(Kept);
 
 enum Kept {

@@ -47,6 +47,21 @@ pub use report::{LostCommits, LostDocument, LostRange, Salvage, SalvageProgress,
 ///
 /// The new database is made with `options`. The damaged one is only read. The guarantees are listed at [`Salvage`].
 ///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("data");
+/// # let whole = directory.path().join("whole");
+/// use braid::{Database, Options, Structure};
+///
+/// Database::open(&path)?.table("users", Structure::BTree)?.put("ada", "1815")?;
+/// let salvage = braid::salvage(&path, &whole, Options::new(), &mut |_| {})?;
+/// assert!(salvage.is_complete(), "{salvage:?}"); // nothing was damaged here
+/// assert!(Database::open(&whole)?.open_table("users")?.contains_key("ada")?);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// [`Error::Occupied`] when `to` is not empty; when `from` has nothing that leads to a table, or is open for writing;
 /// or when writing the new database fails. In that last case `to` holds a part of the data and should be removed.

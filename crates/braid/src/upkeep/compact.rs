@@ -58,6 +58,21 @@ pub const SUBMISSION_BATCH_MAX: usize = psync::PIO_MAX_LIMIT;
 
 /// How a compaction reads documents, and the use that leaf sizes are chosen for. The defaults are the fastest way to
 /// read, and the use that the tables have seen.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use std::ops::ControlFlow;
+///
+/// # let pages = db.table("pages", braid::Structure::BTree)?;
+/// # pages.put("/", "text")?;
+/// let for_lookups = braid::CompactOptions::new().used_for(0.0, 1.0); // no puts, keys looked up in batches
+/// pages.compact_with(&for_lookups, &mut |_| ControlFlow::Continue(()))?;
+/// assert!(braid::CompactOptions::new().submission_batch(0) != braid::CompactOptions::default());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompactOptions {
     submission_batch: Option<usize>,

@@ -144,6 +144,25 @@ impl ManualClock {
     }
 
     /// Sets the time of day, forward or back; no time passes. The time of an open database never runs backwards.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// let day = Duration::from_secs(24 * 3600);
+    /// let clock = braid::ManualClock::new(SystemTime::UNIX_EPOCH + 20_000 * day);
+    /// let db = braid::Options::new().clock(clock.clone()).open(&path)?;
+    /// let offers = db.table("offers", braid::Structure::BTree)?;
+    /// offers.put_expiring("apples", "2 for 1", SystemTime::UNIX_EPOCH + 20_010 * day)?;
+    /// clock.set(SystemTime::UNIX_EPOCH + 20_010 * day);
+    /// assert_eq!(offers.get("apples")?, None);
+    /// clock.set(SystemTime::UNIX_EPOCH + 20_000 * day); // what is gone stays gone
+    /// assert!(offers.get("apples")?.is_none() && db.now() == SystemTime::UNIX_EPOCH + 20_010 * day);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set(&self, now: SystemTime) {
         self.of_day.store(since_1970(now), Ordering::Release);
     }
@@ -165,6 +184,23 @@ fn since_1970(time: SystemTime) -> u64 {
 }
 
 /// The expiry of a value that is put. A [`Duration`] and a [`SystemTime`] can stand for one.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use std::time::{Duration, SystemTime};
+///
+/// use braid::Expires;
+///
+/// assert_eq!(Expires::from(Duration::from_secs(60)), Expires::After(Duration::from_secs(60)));
+/// let end = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
+/// let sessions = db.table("sessions", braid::Structure::BTree)?;
+/// sessions.put_expiring("token", "ada", end)?; // or `Expires::At(end)`
+/// assert_eq!(sessions.expiry("token")?, Some(end));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expires {
     /// After this duration, counted from the commit; more than zero. A part of a millisecond counts as a whole one.

@@ -3,6 +3,23 @@
 use std::{fmt, time::Duration};
 
 /// When a commit counts as done.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let path = directory.path().join("data");
+/// use std::time::Duration;
+///
+/// use braid::{Durability, Options};
+///
+/// let db = Options::new().durability(Durability::Lazy(Duration::from_millis(50))).open(&path)?; // for all writes
+/// let events = db.table("events", braid::Structure::BTree)?;
+/// events.put("1", "seen")?;
+/// events.put_with("2", "paid", Durability::Sync)?; // for one; makes those before durable too
+/// assert_eq!("lazy:50".parse::<Durability>()?, Durability::Lazy(Duration::from_millis(50)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Durability {

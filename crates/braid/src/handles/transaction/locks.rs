@@ -8,12 +8,15 @@ use std::{
 use index::TableId;
 
 use crate::{
-    commit::{not_locked, validate},
+    commit::{
+        not_locked,
+        validate::{self, Changed},
+    },
     engine::recent::LockKey,
     error::{Error, Result},
     handles::{
         table::Table,
-        transaction::{Changed, Transaction, conflict::Conflict, writes},
+        transaction::{Transaction, conflict::Conflict, writes},
     },
     read::pin::Pin,
 };
@@ -26,6 +29,25 @@ impl Transaction {
     ///
     /// - A transaction that has read nothing yet gets a new snapshot, as of now, for all its reads.
     /// - A transaction that has read keeps its snapshot, and is in conflict where the key was changed since the begin.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let path = directory.path().join("data");
+    /// # use std::time::Duration;
+    /// # let db = braid::Options::new().lock_timeout(Duration::from_millis(20)).open(&path)?;
+    /// let stock = db.table("stock", braid::Structure::BTree)?;
+    /// stock.put("apples", [3])?;
+    /// let mut tx = db.begin()?;
+    /// let left = tx.get_for_update(&stock, "apples")?.map_or(0, |count| count[0]);
+    /// // Other transactions and plain writes of the key wait, here in vain for the lock timeout.
+    /// assert!(matches!(stock.put("apples", [9]), Err(braid::Error::LockTimeout { .. })));
+    /// tx.put(&stock, "apples", [left - 1])?;
+    /// tx.commit()?; // in no conflict over the key
+    /// assert_eq!(stock.get("apples")?, Some(vec![2]));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`Error::LockTimeout`], [`Error::Deadlock`], [`Error::Conflict`]; as [`Transaction::get`] and

@@ -15,6 +15,7 @@
 //! exception: its begin may wait until earlier commits are visible.
 
 mod conflict;
+mod end;
 mod locks;
 mod options;
 mod range;
@@ -47,15 +48,13 @@ use crate::{
     commit::{
         check_expires, check_pair,
         reads::{self, Reads},
-        settle::Submitted,
-        validate::{Changed, Check},
     },
     engine::{
         Engine,
         recent::{LockKey, Owner},
     },
     error::{Error, Result},
-    handles::{database::Database, table::Table, ticket::Ticket},
+    handles::{database::Database, table::Table},
     options::check_durability,
     read::{pin::Pin, pinned::Pinned, point},
     structures::pool::Taker,
@@ -106,13 +105,34 @@ pub struct Transaction {
 impl Database {
     /// Begins a transaction under snapshot isolation.
     ///
+    /// A transaction that is in conflict is begun anew. [`Database::run`] does that by itself; by hand it is a loop:
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let counts = db.table("counts", braid::Structure::BTree)?;
+    /// let seq = loop {
+    ///     let mut tx = db.begin()?;
+    ///     let count = tx.get(&counts, "visits")?.map_or(0, |count| count[0]);
+    ///     tx.put(&counts, "visits", [count + 1])?;
+    ///     match tx.commit() {
+    ///         Err(error) if error.is_retryable() => continue, // another commit was first
+    ///         committed => break committed?,
+    ///     }
+    /// };
+    /// assert_eq!((counts.get("visits")?, db.seq()), (Some(vec![1]), seq));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// No error is possible at present; later those of [`Database::begin_with`].
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(TransactionOptions::new())
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction with options, as in the examples of [`TransactionOptions`].
     ///
     /// # Errors
     /// [`Error::Option`] where `options` hold a value that is not possible.
@@ -224,6 +244,18 @@ impl Transaction {
 
     /// Whether there is a value of `key`. A large value is not read.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&users, "ada", "1815")?;
+    /// assert!(tx.contains_key(&users, "ada")? && !users.contains_key("ada")?, "others do not see it yet");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::get`].
     pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
@@ -240,6 +272,21 @@ impl Transaction {
 
     /// Time at which the value of `key` expires. None without an expiry, and for an absent key. For a value of the
     /// transaction's own that expires after some time, that time is counted from now, and by the commit from then.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::time::Duration;
+    /// let sessions = db.table("sessions", braid::Structure::BTree)?;
+    /// sessions.put_expiring("token", "ada", Duration::from_secs(60))?;
+    /// let mut tx = db.begin()?;
+    /// assert!(tx.expiry(&sessions, "token")?.is_some());
+    /// tx.put(&sessions, "token", "ada")?;
+    /// assert_eq!(tx.expiry(&sessions, "token")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Transaction::get`].
@@ -303,6 +350,23 @@ impl Transaction {
     /// The check for such a conflict costs little in a young transaction. Where others have committed between the begin
     /// and this call, the commit walks the range twice.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let events = db.table("events", braid::Structure::BTree)?;
+    /// events.put("2024-01", "")?;
+    /// events.put("2025-01", "")?;
+    /// let mut tx = db.begin()?;
+    /// tx.delete_range(&events, .."2025")?;
+    /// tx.put(&events, "2024-02", "stays: it was put later")?;
+    /// assert_eq!(tx.iter(&events).count(), 2);
+    /// tx.commit()?;
+    /// assert_eq!(events.iter().count(), 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::put`].
     pub fn delete_range<K: AsRef<[u8]>>(&mut self, table: &Table, range: impl RangeBounds<K>) -> Result<()> {
@@ -362,78 +426,6 @@ impl Transaction {
         self.check_table(table)?;
         check_pair(&table.core, key, value.unwrap_or_default())
     }
-
-    /// A point to return to with [`Transaction::roll_back_to`].
-    pub fn savepoint(&mut self) -> Savepoint {
-        self.writes.savepoint()
-    }
-
-    /// Undoes every write since `savepoint`, which can be used again. Locks stay, and noted reads stay noted.
-    ///
-    /// # Errors
-    /// [`Error::NoSavepoint`].
-    pub fn roll_back_to(&mut self, savepoint: &Savepoint) -> Result<()> {
-        let before = self.writes.bytes();
-        if !self.writes.roll_back_to(savepoint) {
-            return Err(Error::NoSavepoint);
-        }
-        self.let_go(before - self.writes.bytes());
-        Ok(())
-    }
-
-    /// Commits all writes or none, with the transaction's durability. Returns the seq of the commit, or the snapshot's
-    /// seq where nothing was written.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] when another commit was in the way; [`Error::LockTimeout`] or [`Error::Deadlock`] when a
-    /// written key was locked; [`Error::TransactionTooLarge`] when a read could not be noted; as [`Database::write`].
-    pub fn commit(self) -> Result<Seq> {
-        let submitted = self.place(&mut None)?;
-        self.settle(&submitted)?;
-        Ok(submitted.seq())
-    }
-
-    /// Makes the placed commit as safe as asked, gives the locks back, and waits until the commit counts as done.
-    fn settle(self, submitted: &Submitted) -> Result<()> {
-        self.engine().settle_at_once(submitted)?;
-        drop(self);
-        submitted.wait_for_turn();
-        Ok(())
-    }
-
-    /// Gives the transaction its place in the order of commits, and returns a ticket for the rest of the commit: see
-    /// [`Database::submit`]. The transaction's locks and its snapshot are released.
-    ///
-    /// # Errors
-    /// As [`Transaction::commit`].
-    pub fn submit(self) -> Result<Ticket> {
-        let submitted = self.place(&mut None)?;
-        if self.writes.keep_any() {
-            self.engine().settle_at_once(&submitted)?;
-        }
-        Ticket::new(self.pin.handle(), submitted)
-    }
-
-    /// Checks the transaction for conflicts, and gives it its place. Sets `changed` to the key of a conflict.
-    fn place(&self, changed: &mut Changed) -> Result<Submitted> {
-        if self.writes.is_empty() {
-            return Ok(Submitted::nothing(self.seq()));
-        }
-        if let Some(error) = self.too_large.lock().take() {
-            return Err(error);
-        }
-        let engine = self.engine();
-        let mut reads = self.reads.as_ref().map(Mutex::lock);
-        reads.iter_mut().for_each(|reads| reads.join_ranges());
-        let mut check = Check::new(&self.pin, self.owner, reads.as_deref());
-        let durability = self.options.durability.unwrap_or(engine.options.durability);
-        let placed = engine.submit_items(&self.writes.items(), durability, self.lock_timeout(), Some(&mut check));
-        *changed = check.take_changed();
-        placed
-    }
-
-    /// Forgets all writes, as dropping the transaction does.
-    pub fn rollback(self) {}
 
     /// The noted reads, where the isolation notes them.
     fn noted_reads(&self) -> Option<&Mutex<Reads>> {

@@ -51,6 +51,29 @@ impl<'a> Own<'a> {
 
 /// A range of pairs as a transaction sees them, in key order. Made by [`Transaction::range`]. Pairs can be taken from
 /// both ends.
+///
+/// A range borrows its transaction, which cannot write as long as the range lives. To write meanwhile, collect the
+/// pairs first, or walk through a [`Snapshot`](crate::Snapshot). A snapshot shows none of the transaction's own writes,
+/// and what it shows is not noted as read.
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// let jobs = db.table("jobs", braid::Structure::BTree)?;
+/// jobs.put("1", "waits")?;
+/// jobs.put("2", "done")?;
+/// db.run(|tx| {
+///     let all = tx.iter(&jobs).collect::<braid::Result<Vec<_>>>()?; // ends the borrow
+///     for (number, _) in all.iter().filter(|(_, state)| state == b"done") {
+///         tx.delete(&jobs, number)?;
+///     }
+///     Ok::<_, braid::Error>(())
+/// })?;
+/// assert_eq!(jobs.iter().count(), 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct TransactionRange<'a> {
     transaction: &'a Transaction,
     table: Table,
@@ -79,6 +102,21 @@ pub struct TransactionRange<'a> {
 impl Transaction {
     /// The pairs within `range`, the transaction's own writes among them, in key order; [`TransactionRange::rev`]
     /// reverses the order. Where the table is of another database, the range shows that error.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let users = db.table("users", braid::Structure::BTree)?;
+    /// users.put("ada", "1815")?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&users, "alan", "1912")?;
+    /// let mut range = tx.range(&users, "a".."b").rev();
+    /// assert_eq!(range.next().transpose()?, Some((b"alan".to_vec(), b"1912".to_vec()))); // its own write
+    /// assert_eq!(range.next().transpose()?, Some((b"ada".to_vec(), b"1815".to_vec())));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> TransactionRange<'_> {
         self.walk(table, range_bounds(&range))

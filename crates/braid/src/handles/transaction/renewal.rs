@@ -17,6 +17,22 @@ impl Transaction {
     /// Gives the value of `key` another expiry when the transaction commits: as [`Table::renew`]. Returns whether there
     /// is a value. The key is locked until the transaction ends, as by [`Transaction::get_for_update`].
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// # use std::time::Duration;
+    /// let sessions = db.table("sessions", braid::Structure::BTree)?;
+    /// sessions.put_expiring("token", "ada", Duration::from_secs(60))?;
+    /// let before = sessions.expiry("token")?;
+    /// let mut tx = db.begin()?;
+    /// assert!(tx.renew(&sessions, "token", Duration::from_secs(3600))?);
+    /// tx.commit()?;
+    /// assert!(sessions.expiry("token")? > before);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::get_for_update`]; [`crate::Error::Option`] for an expiry after a duration of zero.
     pub fn renew(&mut self, table: &Table, key: impl AsRef<[u8]>, expires: impl Into<Expires>) -> Result<bool> {

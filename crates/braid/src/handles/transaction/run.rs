@@ -32,10 +32,32 @@ impl Database {
     /// of `work` happen on each run.
     ///
     /// After a few conflicts the keys that others changed are locked before `work` runs. So a transaction over keys
-    /// that many threads change gets its turn, and does not give up. A `work` that writes such keys by other means than
-    /// its transaction then waits for itself, until the lock timeout.
+    /// that many threads change gets its turn, and does not give up.
     ///
-    /// `work` may fail with an error of its own, which rolls back:
+    /// A lock is the transaction's, not the thread's. A plain [`Table::put`](crate::Table::put) or
+    /// [`Table::update`](crate::Table::update) inside `work`, of a key that its transaction has locked, waits for
+    /// [`Options::lock_timeout`](crate::Options::lock_timeout) and fails with [`Error::LockTimeout`]: write through the
+    /// transaction.
+    ///
+    /// `work` may fail with any error that can be made from [`Error`]. Where nothing names the type, name it with the
+    /// value: `Ok::<_, braid::Error>(..)`.
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let counts = db.table("counts", braid::Structure::BTree)?;
+    /// let count = db.run(|tx| {
+    ///     let count = tx.get(&counts, "visits")?.map_or(0, |count| count[0]) + 1;
+    ///     tx.put(&counts, "visits", [count])?;
+    ///     Ok::<_, braid::Error>(count)
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// An error of its own rolls back:
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,7 +93,7 @@ impl Database {
         self.run_with(TransactionOptions::new(), work)
     }
 
-    /// As [`Database::run`], with options.
+    /// As [`Database::run`], with options, as in the example of [`TransactionOptions`].
     ///
     /// # Errors
     /// As [`Database::run`] and [`Database::begin_with`].
