@@ -180,7 +180,6 @@ impl Table {
     /// for number in 0..1000_u32 {
     ///     users.put_with(number.to_be_bytes(), [7; 100], braid::Durability::Os)?;
     /// }
-    /// db.drain()?; // until then they wait to be applied
     /// let all = users.size_of::<&[u8]>(..)?;
     /// assert!(all >= 100_000 && users.size_of(..500_u32.to_be_bytes())? < all);
     /// # Ok(())

@@ -352,7 +352,7 @@ impl Database {
         self.engine().ask_for_rest(false)
     }
 
-    /// Applies all visible operations to the structures, without a checkpoint. [`Table::size_of`] has an example.
+    /// Applies all visible operations to the structures, without a checkpoint. [`Database::verify`] has an example.
     ///
     /// # Errors
     /// As [`Database::checkpoint`].

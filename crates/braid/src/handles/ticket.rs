@@ -59,9 +59,9 @@ impl Database {
     /// Commits become visible in the order in which they were submitted, together with those of other threads.
     ///
     /// Until a ticket is done, nobody sees its commit, the thread that submitted it neither. A later transaction that
-    /// writes or locks a key of a commit under way ([`Table::update`](crate::Table::update) too) waits for the flush of
-    /// that commit. So a counter that is kept in a key makes one flush a commit. Keep the counter in memory under a
-    /// mutex, submit inside the mutex, and wait outside.
+    /// writes or locks a key of a commit under way ([`Table::update`](crate::Table::update) too), or is serializable
+    /// and has read it, waits for the flush of that commit. So a counter that is kept in a key makes one flush a
+    /// commit. Keep the counter in memory under a mutex, submit inside the mutex, and wait outside.
     ///
     /// A program that submits more than the database can apply is slowed down in two ways. Tickets are done later as
     /// the write buffer fills up. Beyond that, `submit` itself waits in these cases:

@@ -64,6 +64,22 @@ impl Transaction {
     /// As [`Transaction::get_for_update`]. A separate call for a second key keeps the snapshot of the first call, so
     /// that second key is either unchanged or in conflict.
     ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// let accounts = db.table("accounts", braid::Structure::BTree)?;
+    /// accounts.put("ada", [10])?;
+    /// let mut tx = db.begin()?;
+    /// let balances = tx.get_many_for_update(&accounts, &["ada", "grace"])?;
+    /// assert_eq!(balances, [Some(vec![10]), None]);
+    /// tx.put(&accounts, "ada", [7])?;
+    /// tx.put(&accounts, "grace", [3])?;
+    /// tx.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Transaction::get_for_update`].
     pub fn get_many_for_update<K: AsRef<[u8]>>(&mut self, table: &Table, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>> {
