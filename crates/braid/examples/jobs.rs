@@ -94,7 +94,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     while let Some(claim) = jobs.claim()? {
         println!("{}", claim.job);
-        assert!(jobs.acknowledge(&claim)?);
+        assert!(jobs.acknowledge(&claim)? && jobs.recover()? == 0);
     }
     Ok(db.close()?)
 }
