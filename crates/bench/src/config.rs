@@ -253,10 +253,7 @@ impl Config {
     /// Names the option, its value and its limit.
     pub fn check(&self) -> Result<()> {
         within("num", self.num, 1, u64::MAX >> 2)?;
-        let key_bytes_max = match self.structure {
-            Structure::Append => braid::KEY_BYTES_MAX_APPEND,
-            _ => braid::KEY_BYTES_MAX_BTREE,
-        };
+        let key_bytes_max = self.structure.key_bytes_max();
         within("key size", self.key_size as u64, Self::KEY_SIZE_MIN as u64, key_bytes_max as u64)?;
         within("value size", self.value_size as u64, 0, braid::VALUE_BYTES_MAX)?;
         within("threads", self.threads as u64, 1, Self::THREADS_MAX as u64)?;

@@ -90,8 +90,8 @@ pub use backup::{
     Backup, BackupKind, BackupPoint, BackupProgress, BackupReport, BackupSummary, RestoreProgress, RestoreReport,
     RestoreSummary,
 };
+pub use commit::VALUE_BYTES_MAX;
 pub use commit::schema::TABLE_NAME_BYTES_MAX;
-pub use commit::{KEY_BYTES_MAX_APPEND, KEY_BYTES_MAX_BTREE, VALUE_BYTES_MAX};
 pub use doclog::Compression;
 pub use engine::snapshot::SnapshotStats;
 pub use engine::tuning::ProfileSource;

@@ -61,7 +61,7 @@ impl Shape {
     /// Most fields of a record.
     pub const FIELDS_MAX: usize = 10_000;
     /// Most digits of a number.
-    pub const ZERO_PADDING_MAX: usize = braid::KEY_BYTES_MAX_BTREE - PREFIX.len();
+    pub const ZERO_PADDING_MAX: usize = braid::Structure::BTree.key_bytes_max() - PREFIX.len();
 
     /// Bytes of the longest key.
     #[must_use]

@@ -49,14 +49,9 @@ use crate::{
     words::{
         clock::{Clock, Expires},
         durability::Durability,
-        structure::Structure,
     },
 };
 
-/// Longest key of a table with structure `btree`, in bytes.
-pub const KEY_BYTES_MAX_BTREE: usize = Structure::BTree.facts().key_bytes_max;
-/// Longest key of a table with structure `append`, in bytes.
-pub const KEY_BYTES_MAX_APPEND: usize = Structure::Append.facts().key_bytes_max;
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: u64 = 512 << 20;
 /// From so many bytes on, values that are documents for the structure of their table are written as documents by their

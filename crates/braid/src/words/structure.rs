@@ -39,6 +39,25 @@ structures! {
 }
 
 impl Structure {
+    /// Longest key of a table with this structure, in bytes. Longest values are the same for all
+    /// ([`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX)).
+    ///
+    /// ```
+    /// use braid::Structure;
+    ///
+    /// assert!(Structure::ALL.iter().all(|structure| structure.key_bytes_max() >= 1024));
+    /// ```
+    #[must_use]
+    pub const fn key_bytes_max(self) -> usize {
+        self.facts().key_bytes_max
+    }
+
+    /// Longest value that is stored beside its key, in bytes. Longer ones are documents in files of their own.
+    #[must_use]
+    pub const fn inline_bytes_max(self) -> usize {
+        self.facts().inline_bytes_max
+    }
+
     /// The structure with this number in records and backups.
     pub(crate) fn of_code(code: u8) -> Option<Self> {
         Self::ALL.iter().copied().find(|structure| structure.facts().code == code)

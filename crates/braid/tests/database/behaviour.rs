@@ -10,10 +10,7 @@ use std::{
     time::Duration,
 };
 
-use braid::{
-    BackendKind, Database, Durability, ErrorKind, KEY_BYTES_MAX_APPEND, KEY_BYTES_MAX_BTREE, Options, Structure,
-    WriteBatch,
-};
+use braid::{BackendKind, Database, Durability, ErrorKind, Options, Structure, WriteBatch};
 use proptest::prelude::*;
 
 const BACKENDS: [BackendKind; 4] = [BackendKind::IoUring, BackendKind::Libaio, BackendKind::Threads, BackendKind::Sync];
@@ -134,7 +131,7 @@ fn a_table_is_an_ordered_map(structure: Structure) {
 }
 
 fn limits_are_named_and_nothing_is_written(structure: Structure) {
-    let limit = if structure == Structure::BTree { KEY_BYTES_MAX_BTREE } else { KEY_BYTES_MAX_APPEND };
+    let limit = structure.key_bytes_max();
     let (_directory, db) = scratch();
     let table = db.table("t", structure).expect("a table");
     let longest = vec![1; limit];

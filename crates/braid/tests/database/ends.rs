@@ -279,7 +279,7 @@ fn a_range_of_a_foreign_table_shows_the_error() {
 #[test]
 fn every_read_refuses_a_key_that_no_table_can_have() {
     for (structure, longest) in
-        [(Structure::BTree, braid::KEY_BYTES_MAX_BTREE), (Structure::Append, braid::KEY_BYTES_MAX_APPEND)]
+        [Structure::BTree, Structure::Append].map(|structure| (structure, structure.key_bytes_max()))
     {
         let (db, table) = open(structure);
         let (snapshot, transaction) = (db.snapshot(), db.begin().expect("begins"));

@@ -140,7 +140,10 @@ fn misuse_is_refused_and_named(structure: Structure) {
         }
     }
     assert!(matches!(loader.push("", "x"), Err(Error::KeyLength { .. })));
-    assert!(matches!(loader.push(vec![b'c'; braid::KEY_BYTES_MAX_APPEND + 1], "x"), Err(Error::KeyLength { .. })));
+    assert!(matches!(
+        loader.push(vec![b'c'; Structure::Append.key_bytes_max() + 1], "x"),
+        Err(Error::KeyLength { .. })
+    ));
     loader.push("c", vec![0; 5000]).expect("a document");
     assert!(matches!(loader.push("bb", "2"), Err(Error::LoadOrder { pair: 3, .. })));
     // Nobody else may change the table meanwhile, and everybody may read it.

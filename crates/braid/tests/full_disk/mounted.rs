@@ -13,8 +13,8 @@ use crate::model::{Change, Model, is_full, puts};
 
 const IMAGE_BYTES: u64 = 64 << 20;
 const BALLAST_BYTES: usize = 12 << 20;
-/// After so long something hangs. What background threads have to do takes half a minute with other tests beside it, and
-/// a minute and more on a busy machine.
+/// After so long something hangs. What background threads have to do takes half a minute with other tests beside them,
+/// and a minute and more on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A mounted file system, unmounted when it goes.

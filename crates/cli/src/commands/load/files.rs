@@ -145,7 +145,7 @@ fn take(receiver: &Receiver<Found>, budget: &Budget, loader: &mut Loader<'_>, pr
                 format!(
                     "left out {}: its path has more than {} bytes, the limit of a key",
                     path.display(),
-                    braid::KEY_BYTES_MAX_BTREE
+                    braid::Structure::BTree.key_bytes_max()
                 )
             }
             Found::LargeFile(path, bytes) => {
@@ -188,7 +188,7 @@ fn read_files(root: &Path, walk: &Mutex<Walk>, budget: &Budget, sender: &SyncSen
 /// Reads one file; `None` after the budget is closed.
 fn read_file(root: &Path, path: PathBuf, bytes: u64, budget: &Budget) -> Option<Found> {
     let key = path.strip_prefix(root).unwrap_or(&path).as_os_str().as_bytes().to_vec();
-    if key.len() > braid::KEY_BYTES_MAX_BTREE {
+    if key.len() > braid::Structure::BTree.key_bytes_max() {
         return Some(Found::LongPath(path));
     }
     if bytes > braid::VALUE_BYTES_MAX {

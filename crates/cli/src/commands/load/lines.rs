@@ -12,7 +12,7 @@ use crate::exit::{Error, Result};
 use crate::interrupt;
 
 /// Longest line: key and value with every byte written as six characters (`\u00ff`), and some JSON around them.
-const LINE_BYTES_MAX: u64 = (braid::VALUE_BYTES_MAX + braid::KEY_BYTES_MAX_BTREE as u64) * 6 + 1024;
+const LINE_BYTES_MAX: u64 = (braid::VALUE_BYTES_MAX + braid::Structure::BTree.key_bytes_max() as u64) * 6 + 1024;
 /// Bytes of one read.
 const CHUNK_BYTES: usize = 256 << 10;
 /// How often the wait for input checks for an interrupt.

@@ -182,9 +182,11 @@ impl Load {
             };
             let parsed = record(line).and_then(|record| match record {
                 Some(Record { key, .. }) if key.is_empty() => Err("the key is empty".into()),
-                Some(Record { key, .. }) if key.len() > braid::KEY_BYTES_MAX_BTREE => {
-                    Err(format!("the key has {} bytes, the limit is {}", key.len(), braid::KEY_BYTES_MAX_BTREE))
-                }
+                Some(Record { key, .. }) if key.len() > braid::Structure::BTree.key_bytes_max() => Err(format!(
+                    "the key has {} bytes, the limit is {}",
+                    key.len(),
+                    braid::Structure::BTree.key_bytes_max()
+                )),
                 Some(Record { value, .. }) if value.len() as u64 > braid::VALUE_BYTES_MAX => {
                     Err(format!("the value has {} bytes, the limit is {}", value.len(), braid::VALUE_BYTES_MAX))
                 }
