@@ -259,6 +259,9 @@ pub(crate) fn check_header(
     }
 }
 
+/// Most live bytes of a segment that an image can have: sums of them are far from overflowing.
+const LIVE_BYTES_MAX: u64 = 1 << 56;
+
 /// A segment, as a checkpoint stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentImage {
@@ -327,6 +330,7 @@ impl DocImage {
             let valid = segment.id.0 > after
                 && segment.id.0 < next
                 && (segment.length > 0 || segment.live_bytes == 0)
+                && segment.live_bytes <= LIVE_BYTES_MAX
                 && u64_at(fields, 24) <= 1;
             if !valid {
                 let at = (IMAGE_HEADER + index * IMAGE_SEGMENT) as u64;
@@ -510,5 +514,6 @@ mod tests {
         change(|image| image.segments[0].id = SegmentId(0));
         change(|image| image.segments.swap(0, 1));
         change(|image| image.segments[0].length = 0);
+        change(|image| image.segments[0].live_bytes = u64::MAX);
     }
 }

@@ -35,12 +35,20 @@ impl Parts {
         }
         let Some(lsn) = self.lsn else { return Records::NONE };
         self.bytes.truncate(self.taken);
+        self.bytes.reserve_exact(part.payload.len());
         self.bytes.extend_from_slice(part.payload);
         if kind == GroupType::LastPart || seeded::on(Bug::PartsTakenForWhole) {
             return self.whole(lsn, &part);
         }
         self.taken = self.bytes.len();
         Records::NONE
+    }
+
+    /// Gives the memory of a record back that ended with a group of this kind, and was shown.
+    pub(crate) fn forget_shown(&mut self, kind: GroupType) {
+        if kind == GroupType::LastPart {
+            *self = Self::default();
+        }
     }
 
     /// The record, whose last part is `last`.

@@ -141,6 +141,7 @@ impl Reader {
                     show(record);
                 }
             }
+            self.parts.forget_shown(header.kind);
             at += header.length as usize;
             let lsn = behind(geometry, header);
             place = Place { lsn, epoch: header.epoch, next_seq: group.next_seq };

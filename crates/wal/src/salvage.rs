@@ -187,7 +187,7 @@ impl Salvage {
                     && header.follows(end.epoch, end.next_seq).is_ok()
                     && self.believes(header)
                 {
-                    next = Some((header.lsn, header.first_seq));
+                    next = Some((header.lsn, header.first_whole_seq()));
                 }
                 next.is_none()
             })?;

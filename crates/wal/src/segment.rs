@@ -288,13 +288,29 @@ impl Pool {
         Ok(())
     }
 
+    /// As `make_spares`, for a record that takes several. Where they do not all fit, those beyond the usual ones are
+    /// removed again, because others lack their room.
+    pub(crate) fn make_row(&self, spares: usize) -> Result<()> {
+        let made = self.make_spares(spares);
+        if made.is_err() {
+            self.shed()?;
+        }
+        made
+    }
+
+    /// Removes the spares beyond those that the log needs as a rule.
+    pub(crate) fn shed(&self) -> Result<()> {
+        let excess = self.state.lock().take_excess();
+        self.remove(excess)
+    }
+
     /// Makes the spares, or the room, that an append lacked.
     ///
     /// # Errors
     /// As [`Pool::make_spares`].
     pub(crate) fn provide(&self, wanted: &Wanted) -> Result<()> {
         match wanted {
-            Wanted::Spares(spares) => self.make_spares(*spares),
+            Wanted::Spares(spares) => self.make_row(*spares),
             Wanted::Room(segment) => self.grow(segment, segment.room()),
             Wanted::Opening => Err(Error::Closed),
         }

@@ -127,6 +127,7 @@ impl<'r, E: From<Error>> Shower<'r, E> {
             self.records += shown;
             self.bytes += bytes;
         }
+        self.parts.forget_shown(whole.header.kind);
         self.end.pass(self.geometry, &whole.header, whole.next_seq);
         Ok(true)
     }

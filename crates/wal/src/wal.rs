@@ -327,7 +327,15 @@ impl Wal {
         let log = self.log()?;
         log.failure.check()?;
         let count = usize::try_from(record_bytes).unwrap_or(usize::MAX).div_ceil(self.geometry.record_bytes_max());
-        log.pool.make_spares(claim.leaves().saturating_add(count))
+        log.pool.make_row(claim.leaves().saturating_add(count))
+    }
+
+    /// Gives back segments that were made for a record ([`Self::prepare_for`]) which was not appended.
+    ///
+    /// # Errors
+    /// As [`Self::trim`].
+    pub fn unprepare(&self) -> Result<()> {
+        self.log()?.pool.shed()
     }
 
     /// Most bytes of room that [`Self::prepare`] takes of the disk.
@@ -479,11 +487,12 @@ impl Log {
         let (mut requests, mut bytes) = (Vec::with_capacity(2), 0);
         // Neighbours in a segment go in one write, because they share a block.
         for row in batches.chunk_by(|one, next| one.number == next.number) {
-            bytes += row.iter().map(|batch| batch.bytes.len()).sum::<usize>();
-            if bytes > WRITTEN_TOGETHER_MAX && !requests.is_empty() {
+            let own: usize = row.iter().map(|batch| batch.bytes.len()).sum();
+            if bytes + own > WRITTEN_TOGETHER_MAX && !requests.is_empty() {
                 run(mem::take(&mut requests))?;
                 bytes = 0;
             }
+            bytes += own;
             self.push_writes(row, &mut requests);
         }
         run(requests)?;

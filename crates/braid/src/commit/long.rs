@@ -55,7 +55,11 @@ impl Engine {
         let room = Room { engine: self, buffer, pool: bytes - buffer, _turn: turn };
         self.loans.call_in(self.pressure.reserve(buffer), &self.structures);
         self.take_from_pool(Taker::Commit, room.pool);
-        self.ask(false)?;
+        match self.ask(false) {
+            // On a full disk deletes are the way out.
+            Err(error) if reclaims && error.is_no_space() => {}
+            applied => applied?,
+        }
         match self.wal.prepare_for(record_bytes, claim(reclaims)) {
             // The append finds out whether more room can be made.
             Err(wal::Error::Full { .. }) => {}
@@ -79,6 +83,8 @@ impl Drop for Room<'_> {
     fn drop(&mut self) {
         self.engine.take_from_pool(Taker::Commit, 0);
         self.engine.pressure.forget(self.buffer);
+        // Nothing is left where the record was appended. What cannot be removed now goes with a later trim.
+        let _ = self.engine.wal.unprepare();
         self.engine.lend();
     }
 }

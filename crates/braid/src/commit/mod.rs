@@ -331,7 +331,8 @@ impl Engine {
     /// Writes the values that do not go to the log, all values of one table in one psync.
     fn write_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers: Vec<_> = items.iter().map(Item::kept_document).collect();
-        let is_document = |item: &Item<'_>| inline.is_document(item);
+        // What a renewal keeps is written already.
+        let is_document = |item: &Item<'_>| item.operation == BatchOperation::Put && inline.is_document(item);
         let coming: u64 = items.iter().filter(|item| is_document(item)).map(|item| item.value.len() as u64).sum();
         if coming > 0 {
             self.make_reserves(coming)?;

@@ -34,28 +34,28 @@ impl Budget {
 
     /// Bytes that are held.
     pub(crate) fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.held.load(Ordering::SeqCst)
     }
 
     /// Takes `bytes` more for a transaction. False, and no change, where the held bytes would exceed the limit. With
     /// `only` they are all that the transaction holds, and are always granted.
     pub(crate) fn take(&self, bytes: u64, only: bool) -> bool {
         let grown = |held: u64| Some(held + bytes).filter(|held| only || *held <= self.limit());
-        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
+        self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, grown).is_ok()
     }
 
     /// Gives back `bytes` of a transaction.
     pub(crate) fn give(&self, bytes: u64) {
-        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.held.fetch_sub(bytes, Ordering::SeqCst);
     }
 
     /// Has `take_from_pool` take another number of bytes from the buffer pool, if the transactions need more or fewer
     /// now.
-    pub(crate) fn balance(&self, take_from_pool: impl FnOnce(u64)) {
+    pub(crate) fn balance(&self, mut take_from_pool: impl FnMut(u64)) {
         let due = || {
             let beyond = self.held().saturating_sub(self.own).min(self.beyond);
             let wanted = beyond.next_multiple_of(STEP_BYTES).min(self.beyond);
-            let taken = self.taken.load(Ordering::Relaxed);
+            let taken = self.taken.load(Ordering::SeqCst);
             // A step stays, so that a transaction at its edge does not take and give it all the time.
             let is_due = wanted > taken || wanted + STEP_BYTES < taken || (beyond == 0 && taken > 0);
             is_due.then_some(wanted)
@@ -64,8 +64,9 @@ impl Budget {
             return;
         }
         let taking = self.taking.lock();
-        if let Some(wanted) = due() {
-            self.taken.store(wanted, Ordering::Relaxed);
+        // Others may take and give meanwhile, and leave the rest to this thread.
+        while let Some(wanted) = due() {
+            self.taken.store(wanted, Ordering::SeqCst);
             take_from_pool(wanted);
         }
         drop(taking);

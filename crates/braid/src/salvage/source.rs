@@ -276,7 +276,9 @@ impl Source {
         named.retain(|table, _| !self.is_dropped(*table));
         for (table, documents) in named {
             let found = self.documents(table)?.read_each(&documents);
-            if found.iter().any(std::result::Result::is_err) {
+            // A document of which this build lacks the codec is whole.
+            let is_missing = |error: &doclog::Error| !matches!(error, doclog::Error::NotBuilt { .. });
+            if found.iter().any(|found| found.as_ref().is_err_and(is_missing)) {
                 return Ok(false);
             }
         }

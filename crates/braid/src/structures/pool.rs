@@ -25,6 +25,7 @@ pub(super) struct Pool {
     /// Bytes of these that each taker uses.
     taken: [AtomicU64; 2],
     lent: Mutex<Lent>,
+    dividing: Mutex<()>,
 }
 
 /// Who may use a part of the pool for a while.
@@ -55,7 +56,14 @@ impl Pool {
     /// A pool that is the first kind's as long as there is no table.
     pub(super) fn new(kinds: &Arc<Kinds>, documents: &Arc<Documents>, bytes: u64) -> Self {
         let (kinds, documents) = (Arc::clone(kinds), Arc::clone(documents));
-        let pool = Self { kinds, documents, bytes, taken: Default::default(), lent: Mutex::default() };
+        let pool = Self {
+            kinds,
+            documents,
+            bytes,
+            taken: Default::default(),
+            lent: Mutex::default(),
+            dividing: Mutex::default(),
+        };
         pool.divide(&[]);
         pool
     }
@@ -69,6 +77,7 @@ impl Pool {
     /// Divides the pool among the kinds of structures in use and the documents, by their bytes. Structures come first,
     /// because lookups reach documents through them. Documents get the rest, or at least one part.
     pub(super) fn divide(&self, tables: &[Footprint]) {
+        let _alone = self.dividing.lock();
         let wanted: Vec<Option<u64>> =
             self.with_caches().map(|(structure, kind)| wanted(structure, kind, tables)).collect();
         let nodes = wanted.iter().flatten().sum();

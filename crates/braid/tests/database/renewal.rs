@@ -193,6 +193,27 @@ impl Keys for Table {
 }
 
 #[test]
+fn a_renewed_document_is_not_written_beside_new_ones() {
+    for structure in Structure::ALL.iter().copied() {
+        let (disk, clock) = (SimDisk::new(1), clock());
+        let (db, table) = open(&disk, &clock, structure);
+        table.put("renewed", vec![1; LONG]).expect("puts");
+        let mut transaction = db.begin().expect("begins");
+        transaction.put(&table, "before", vec![2; LONG]).expect("puts");
+        assert!(transaction.renew(&table, "renewed", MINUTE).expect("renews"));
+        transaction.put(&table, "then", vec![3; LONG]).expect("puts");
+        transaction.commit().expect("commits");
+        for applied in [false, true] {
+            for (key, fill) in [("before", 2), ("renewed", 1), ("then", 3)] {
+                assert!(table.get(key).expect("reads") == Some(vec![fill; LONG]), "{structure} {key} {applied}");
+            }
+            check(&db);
+            db.drain().expect("applies");
+        }
+    }
+}
+
+#[test]
 fn a_power_cut_leaves_the_old_expiry_or_the_new_one() {
     for structure in Structure::ALL.iter().copied() {
         for seed in 0..60 {

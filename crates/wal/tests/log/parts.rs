@@ -123,7 +123,11 @@ fn salvage_shows_whole_records_only() {
         let read = salvage.read(&mut |left| {
             match left {
                 Left::Group(group) => shown.extend(owned(&group)),
-                Left::Hole(_) | Left::Torn(_) => holes += 1,
+                Left::Hole(hole) => {
+                    assert_eq!((hole.first_seq, hole.next_seq), (2, Some(3)), "the loss of the record is told");
+                    holes += 1;
+                }
+                Left::Torn(_) => panic!("nothing is torn"),
             }
             Ok::<_, Error>(Verdict::Accept)
         });

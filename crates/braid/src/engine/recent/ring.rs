@@ -71,8 +71,9 @@ impl Ring {
         }
         commits.pushed += 1;
         if payload.len() > RING_BYTES {
-            commits.newest.clear();
-            (commits.bytes, commits.floor) = (0, seq);
+            // Newer commits may be here already.
+            let newest = commits.newest.drain(..).map(|(seq, _)| seq).max();
+            (commits.bytes, commits.floor) = (0, commits.floor.max(seq).max(newest.unwrap_or_default()));
             return;
         }
         commits.bytes += payload.len();
@@ -156,5 +157,18 @@ mod tests {
         assert_eq!(find(floor.0, 6000), Ok(Some((TABLE, 6000u64.to_be_bytes().to_vec()))));
         ring.unwatch();
         assert!(ring.commits.lock().newest.is_empty());
+    }
+
+    #[test]
+    fn a_commit_that_is_longer_than_the_ring_hides_no_newer_one() {
+        let ring = Ring::default();
+        ring.watch(|| Seq(9));
+        ring.note(Seq(11), &[0; 100]);
+        ring.note(Seq(10), &vec![0; RING_BYTES + 1]);
+        assert_eq!(ring.find_after(Seq(10), |_, _| false).map(drop), Err(Seq(11)));
+        ring.note(Seq(12), &[]);
+        assert!(ring.find_after(Seq(11), |_, _| false).is_ok());
+        ring.note(Seq(8), &vec![0; RING_BYTES + 1]);
+        assert_eq!(ring.find_after(Seq(10), |_, _| false).map(drop), Err(Seq(12)));
     }
 }
