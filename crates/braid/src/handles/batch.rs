@@ -56,7 +56,8 @@ struct Target {
 ///
 /// A batch may have as many operations as memory allows: half of the write buffer and a quarter of the cache
 /// ([`Options::memory_bytes`](crate::Options::memory_bytes)), or a segment of the log where that is more. Values above
-/// 2 KiB do not count. While a batch longer than a segment of the log, 16 MiB, is written, other writers wait.
+/// 2 KiB do not count. While a batch longer than a segment of the log, 16 MiB, is written, other writers wait, and the
+/// process may take up to twice the length of the batch beyond `memory_bytes`.
 ///
 /// A batch can be written again, and to no other database than that of its tables. Unlike other handles, it does not
 /// keep that database open.
