@@ -18,7 +18,6 @@ use crate::{
     engine::{Engine, handle::Handle},
     error::{Error, Result},
     handles::table::Table,
-    options::check_durability,
     tables::catalog::TableCore,
     words::{
         clock::{Expires, system_time},
@@ -326,7 +325,6 @@ impl Engine {
 
     /// Gives a batch its place in the order of commits. Its tables are this engine's.
     pub(crate) fn submit(&self, batch: &WriteBatch, durability: Durability) -> Result<Submitted> {
-        check_durability(durability)?;
         self.submit_items(&batch.last_items(), durability, self.options.lock_timeout, None)
     }
 }
