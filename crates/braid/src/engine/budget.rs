@@ -27,6 +27,11 @@ impl Budget {
         Self { own, beyond, held: AtomicU64::new(0), taken: AtomicU64::new(0), taking: Mutex::new(()) }
     }
 
+    /// Bytes of their own part.
+    pub(crate) const fn own(&self) -> u64 {
+        self.own
+    }
+
     /// Most bytes.
     pub(crate) const fn limit(&self) -> u64 {
         self.own + self.beyond

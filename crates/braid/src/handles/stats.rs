@@ -306,7 +306,7 @@ pub struct Stats {
     pub snapshots: SnapshotStats,
     /// Bytes of the writes and reads that open transactions hold.
     pub transaction_bytes: u64,
-    /// Most bytes that open transactions may hold together.
+    /// Memory for open transactions. Beyond it they take up to a quarter of the cache.
     pub transaction_capacity_bytes: u64,
     /// Bytes that scans have read ahead, or requested.
     pub read_ahead_bytes: u64,
@@ -362,7 +362,7 @@ impl Stats {
             write_amplification: if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 },
             snapshots: engine.snapshots.stats(user_bytes),
             transaction_bytes: engine.transactions.held(),
-            transaction_capacity_bytes: engine.transactions.limit(),
+            transaction_capacity_bytes: engine.transactions.own(),
             read_ahead_bytes: engine.structures.read_ahead().held_bytes(),
             read_ahead_capacity_bytes: engine.structures.read_ahead().capacity_bytes(),
             recovery: counters.recovery.clone(),

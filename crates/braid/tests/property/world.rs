@@ -20,7 +20,7 @@ use crate::values::value;
 const COMMIT_KEYS: usize = 50;
 const COMMIT_BYTES: usize = 40 << 10;
 /// Bytes of a commit that takes several segments of the log.
-const LONG_COMMIT_BYTES: usize = 250 << 10;
+const LONG_COMMIT_BYTES: usize = 200 << 10;
 
 /// Most snapshots kept at a time.
 const SNAPSHOTS: usize = 6;
