@@ -39,10 +39,11 @@ macro_rules! untold {
 #[doc(hidden)]
 pub fn shown(_: &impl std::fmt::Display) {}
 
-/// Tells nobody that something failed for good.
+/// An event that nobody is told of.
 #[cfg(not(feature = "tracing"))]
+#[doc(hidden)]
 #[macro_export]
-macro_rules! error {
+macro_rules! silent {
     ($($event:tt)*) => {
         if false {
             $crate::untold!($($event)*);
@@ -50,27 +51,8 @@ macro_rules! error {
     };
 }
 
-/// Tells nobody that something failed for now.
 #[cfg(not(feature = "tracing"))]
-#[macro_export]
-macro_rules! warn {
-    ($($event:tt)*) => {
-        if false {
-            $crate::untold!($($event)*);
-        }
-    };
-}
-
-/// Tells nobody what happened.
-#[cfg(not(feature = "tracing"))]
-#[macro_export]
-macro_rules! debug {
-    ($($event:tt)*) => {
-        if false {
-            $crate::untold!($($event)*);
-        }
-    };
-}
+pub use {silent as debug, silent as error, silent as warn};
 
 #[cfg(test)]
 mod tests {

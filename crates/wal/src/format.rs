@@ -216,9 +216,9 @@ pub(crate) enum GroupType {
 
 impl GroupType {
     fn from_byte(byte: u8) -> Option<Self> {
-        let marks = [Self::Records, Self::Pad, Self::Opening, Self::Closing];
-        let parts = [Self::FirstPart, Self::FurtherPart, Self::LastPart];
-        marks.into_iter().chain(parts).find(|kind| *kind as u8 == byte)
+        use GroupType::*;
+        let all = [Records, Pad, Opening, Closing, FirstPart, FurtherPart, LastPart];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 
     /// Whether the group holds a part of a record, and nothing else.

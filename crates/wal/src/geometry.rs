@@ -79,6 +79,11 @@ impl Geometry {
         LSN_MAX / self.segment_bytes
     }
 
+    /// Segments that the parts of a record with so many bytes of payload fill, the last one perhaps not whole.
+    pub(crate) fn parts(self, payload: usize) -> usize {
+        payload.div_ceil(self.record_bytes_max())
+    }
+
     /// Largest payload of a record, bytes: the record must fit into an empty segment.
     pub(crate) fn record_bytes_max(self) -> usize {
         self.segment_len() - SEGMENT_HEADER - GROUP_HEADER - RECORD_HEADER

@@ -259,7 +259,7 @@ impl Space {
         }
         assert!(record.sequenced, "parts without a seq are passed over");
         let (length, most) = (record.payload_len as usize, self.geometry.record_bytes_max());
-        let count = length.div_ceil(most);
+        let count = self.geometry.parts(length);
         // The pad still goes into this segment.
         self.has_room(GROUP_HEADER.min(self.rest()), claim)?;
         let seq = self.next_seq;

@@ -326,7 +326,7 @@ impl Wal {
     pub fn prepare_for(&self, record_bytes: u64, claim: Claim) -> Result<()> {
         let log = self.log()?;
         log.failure.check()?;
-        let count = usize::try_from(record_bytes).unwrap_or(usize::MAX).div_ceil(self.geometry.record_bytes_max());
+        let count = self.geometry.parts(usize::try_from(record_bytes).unwrap_or(usize::MAX));
         log.pool.make_row(claim.leaves().saturating_add(count))
     }
 

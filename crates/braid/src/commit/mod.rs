@@ -331,8 +331,7 @@ impl Engine {
     /// Writes the values that do not go to the log, all values of one table in one psync.
     fn write_documents(&self, items: &[Item<'_>], inline: &Inline) -> Result<Vec<Option<DocPointer>>> {
         let mut pointers: Vec<_> = items.iter().map(Item::kept_document).collect();
-        // What a renewal keeps is written already.
-        let is_document = |item: &Item<'_>| item.operation == BatchOperation::Put && inline.is_document(item);
+        let is_document = |item: &Item<'_>| inline.is_document(item);
         let coming: u64 = items.iter().filter(|item| is_document(item)).map(|item| item.value.len() as u64).sum();
         if coming > 0 {
             self.make_reserves(coming)?;
@@ -466,10 +465,10 @@ impl Inline {
         Self { documents }
     }
 
-    /// Whether the value goes to the document log.
+    /// Whether the value is to be written to the document log. What a renewal keeps is there already.
     fn is_document(&self, item: &Item<'_>) -> bool {
         if item.operation != BatchOperation::Put {
-            return item.operation == BatchOperation::Renew;
+            return false;
         }
         let brings_many = || self.documents.iter().any(|(table, _)| *table == item.table.id);
         let length = item.value.len();
@@ -533,7 +532,8 @@ fn encode(items: &[Item<'_>], documents: &[Option<DocPointer>], bytes_max: u64, 
             (BatchOperation::Put | BatchOperation::Renew, Some(document)) => {
                 Operation::Put(Payload::Document(*document), expiry)
             }
-            (BatchOperation::Put | BatchOperation::Renew, None) => Operation::Put(Payload::Inline(item.value), expiry),
+            (BatchOperation::Put, None) => Operation::Put(Payload::Inline(item.value), expiry),
+            (BatchOperation::Renew, None) => unreachable!("a renewal keeps a document"),
         };
         format::put_operation(&mut payload, item.table.id, item.key, operation);
     }

@@ -172,7 +172,7 @@ fn other_writes_of_the_transaction_count_too() {
         check(&db);
         let left = |minutes: u32| {
             clock.advance(minutes * MINUTE);
-            table.keys_left()
+            keys_left(&table)
         };
         assert_eq!(left(0), ["put", "renewed", "undone"]);
         assert_eq!(table.get("put").expect("reads").as_deref(), Some(b"new".as_slice()));
@@ -181,15 +181,9 @@ fn other_writes_of_the_transaction_count_too() {
     }
 }
 
-trait Keys {
-    fn keys_left(&self) -> Vec<String>;
-}
-
-impl Keys for Table {
-    fn keys_left(&self) -> Vec<String> {
-        let keys = self.range::<&[u8]>(..).map(|pair| pair.expect("reads").0);
-        keys.map(|key| String::from_utf8(key).expect("text")).collect()
-    }
+fn keys_left(table: &Table) -> Vec<String> {
+    let keys = table.iter().map(|pair| pair.expect("reads").0);
+    keys.map(|key| String::from_utf8(key).expect("text")).collect()
 }
 
 #[test]
