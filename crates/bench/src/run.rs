@@ -14,7 +14,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use braid::{Database, Table, TableOptions};
+use braid::{Database, Table, TableHints, TableOptions};
 use psync::BLOCK;
 
 use crate::block;
@@ -132,14 +132,14 @@ fn prepare(database: &Database, config: &Config) -> Result<Prepared> {
         };
         return Ok(Prepared { table: database.open_table(name)?, value_bytes, records });
     }
-    let expected = TableOptions::new()
+    let hints = TableHints::new()
         .insert_share(config.insert_share)
         .records(config.num)
-        .record_bytes(config.record_bytes().max(1))
-        .compression(config.compression);
+        .record_bytes(config.record_bytes().max(1));
+    let options = TableOptions::new().hints(hints).compression(config.compression);
     let table = match existing {
         Some(_) if !workload.fills() => database.open_table(name)?,
-        _ => database.table_with(name, config.structure, &expected)?,
+        _ => database.table_with(name, config.structure, &options)?,
     };
     Ok(Prepared { table, value_bytes: config.value_bytes(), records: 0 })
 }

@@ -115,7 +115,7 @@ pub use handles::ticket::Ticket;
 pub use handles::transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};
 pub use handles::writes::Swap;
 pub use index::{Figure, Seq, Unit};
-pub use options::{HISTORY_MAX, Options, TableOptions};
+pub use options::{HISTORY_MAX, Options, TableHints, TableOptions};
 pub use psync::{
     BackendKind, Error as IoError,
     probe::{DeviceProfile, LearnedFigure, LearnedProfile, RequestKind},

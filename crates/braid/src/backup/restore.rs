@@ -408,7 +408,7 @@ impl<'a> Restore<'a> {
             let found = format!("{} bytes, \"{}\"", begin.structure_settings.len(), shown(&begin.structure_settings));
             return Err(corrupt(name, block.offset, "settings of a structure", expected, found));
         }
-        let options = TableOptions { settings: begin.settings, ..TableOptions::new() };
+        let options = TableOptions::new().settings(begin.settings);
         let table = self.db.table_given(&begin.name, begin.structure, &options, given)?;
         self.tables.insert(begin.id, table);
         self.current = Some(begin.id);

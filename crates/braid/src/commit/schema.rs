@@ -31,12 +31,12 @@ impl Engine {
     /// Opens a table; creates a missing one.
     ///
     /// A new table's structure gets the settings that are given, unless the options of the database say otherwise; if
-    /// none are given, those that suit its expected use.
+    /// none are given, those that suit the use that the hints tell.
     pub(crate) fn table(
-        &self, name: &str, structure: Structure, expected: &TableOptions, given: Option<&[u8]>,
+        &self, name: &str, structure: Structure, options: &TableOptions, given: Option<&[u8]>,
     ) -> Result<Arc<TableCore>> {
         check_name(name)?;
-        expected.check(structure)?;
+        options.check(structure)?;
         if let Some(table) = self.catalog.by_name(name) {
             return check_structure(table, structure);
         }
@@ -51,8 +51,8 @@ impl Engine {
         let record = format::CreateTable {
             id: self.catalog.take_id(),
             structure,
-            settings: expected.settings,
-            structure_settings: self.tuning.settings(structure, expected, given),
+            settings: options.settings,
+            structure_settings: self.tuning.settings(structure, &options.hints, given),
             name: name.to_owned(),
         };
         let table = Arc::new(new_table(&self.store, &self.structures, &record, self.options.sorting)?);

@@ -194,3 +194,112 @@ impl Engine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        path::Path,
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering},
+        },
+        task::Wake,
+        thread,
+    };
+
+    use psync::sim::SimDisk;
+
+    use super::*;
+    use crate::{
+        handles::{batch::WriteBatch, database::Database, table::Table},
+        options::Options,
+        words::structure::Structure,
+    };
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Wakes {
+        fn count(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn open(background: bool) -> (Database, Table) {
+        let options = Options::new().cache_bytes(1 << 20).segment_bytes(1 << 20).background(background);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let table = db.table("t", Structure::BTree).expect("a table");
+        (db, table)
+    }
+
+    /// A commit that may count as done after `delay`, as one in a full write buffer.
+    fn delayed(db: &Database, table: &Table, durability: Durability, delay: Duration) -> Submitted {
+        let mut batch = WriteBatch::new();
+        batch.put(table, "key", "value");
+        let submitted = db.engine().submit(&batch, durability).expect("submits");
+        Submitted { turn: Some(Instant::now() + delay), ..submitted }
+    }
+
+    const DURABILITIES: [Durability; 3] =
+        [Durability::Sync, Durability::Os, Durability::Lazy(Duration::from_secs(1000))];
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_delayed_commit_counts_as_done_at_its_turn() {
+        let (db, table) = open(true);
+        for durability in DURABILITIES {
+            let waited = delayed(&db, &table, durability, Duration::from_millis(20));
+            db.engine().settle(&waited).expect("settles");
+            assert!(Some(Instant::now()) >= waited.turn, "{durability:?}: waited for");
+
+            let polled = delayed(&db, &table, durability, TURN_LEFT_MAX + Duration::from_millis(20));
+            db.engine().settle_later(&polled).expect("is left");
+            assert!(Some(Instant::now() + TURN_LEFT_MAX) >= polled.turn, "{durability:?}: the longer part is not left");
+            let wakes = Arc::new(Wakes::default());
+            let waker = Waker::from(Arc::clone(&wakes));
+            let mut polls = 0;
+            while db.engine().poll(&polled, &waker).map(|done| done.expect("settles")).is_pending() {
+                polls += 1;
+                while wakes.count() < polls {
+                    thread::yield_now();
+                }
+            }
+            assert!(Some(Instant::now()) >= polled.turn, "{durability:?}: polled");
+            assert!(db.engine().publisher.visible() >= polled.seq);
+        }
+    }
+
+    #[test]
+    fn a_task_that_waits_for_a_turn_is_forgotten_with_its_ticket_and_woken_by_a_close() {
+        let (db, table) = open(true);
+        let polled = || {
+            let submitted = delayed(&db, &table, Durability::Sync, HOUR);
+            db.engine().settle_at_once(&submitted).expect("is visible");
+            let wakes = Arc::new(Wakes::default());
+            assert!(db.engine().poll(&submitted, &Arc::clone(&wakes).into()).is_pending());
+            assert_eq!(Arc::strong_count(&wakes), 2, "a waker was left");
+            (submitted, wakes)
+        };
+        let (dropped, forgotten) = polled();
+        db.engine().forget_wakers(&dropped);
+        assert_eq!(Arc::strong_count(&forgotten), 1);
+        let (_, woken) = polled();
+        drop(table);
+        db.close().expect("closes");
+        assert_eq!((forgotten.count(), woken.count()), (0, 1));
+    }
+
+    #[test]
+    fn no_task_waits_for_a_turn_where_no_thread_would_wake_it() {
+        let (db, table) = open(false);
+        let submitted = delayed(&db, &table, Durability::Sync, HOUR);
+        db.engine().settle_at_once(&submitted).expect("is visible");
+        assert!(db.engine().poll(&submitted, Waker::noop()).is_ready());
+    }
+}

@@ -26,7 +26,7 @@ mod tests {
 
     use crate::{
         handles::batch::WriteBatch,
-        options::{Options, TableOptions},
+        options::{Options, TableHints, TableOptions},
         words::structure::Structure,
     };
 
@@ -35,8 +35,8 @@ mod tests {
         let disk = psync::sim::SimDisk::new(1);
         let options = Options::new().cache_bytes(1 << 20).write_buffer_bytes(256 << 10);
         let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");
-        let expected = TableOptions::new().insert_share(0.0).records(100_000_000);
-        let table = db.table_with("t", Structure::BTree, &expected).expect("a table");
+        let hints = TableHints::new().insert_share(0.0).records(100_000_000);
+        let table = db.table_with("t", Structure::BTree, &TableOptions::new().hints(hints)).expect("a table");
         let core = &table.core;
         let chosen = core.tree.settings();
         assert_eq!(table.engine().settings_for(core, None).expect("reads"), None, "nothing was asked yet");

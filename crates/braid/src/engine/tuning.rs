@@ -21,7 +21,7 @@ use psync::{
 };
 
 use crate::{
-    options::{self, Options, TableOptions},
+    options::{self, Options, TableHints},
     tables::traffic::Shares,
     words::structure::Structure,
 };
@@ -91,9 +91,9 @@ impl Tuning {
     }
 
     /// Settings of the structure of a new table: what the options say, or what is `given`, or what suits the use
-    /// `expected`.
-    pub(crate) fn settings(&self, structure: Structure, expected: &TableOptions, given: Option<&[u8]>) -> Vec<u8> {
-        (structure.facts().choose)(&Use { given, ..self.used(&self.profile, expected) })
+    /// that `hints` tell.
+    pub(crate) fn settings(&self, structure: Structure, hints: &TableHints, given: Option<&[u8]>) -> Vec<u8> {
+        (structure.facts().choose)(&Use { given, ..self.used(&self.profile, hints) })
     }
 
     /// Settings of the structure of an existing table, by the profile in use or another one: for the table's number of
@@ -103,20 +103,20 @@ impl Tuning {
     ) -> Vec<u8> {
         let entries = stats.entries.max(1);
         let record_bytes = (stats.entry_bytes / entries).saturating_sub(ENTRY_BYTES).max(1);
-        let expected = TableOptions::new().records(entries).record_bytes(record_bytes);
-        let expected = expected.insert_share(shares.insert).batched_share(shares.batched);
-        (structure.facts().choose)(&self.used(profile, &expected))
+        let hints = TableHints::new().records(entries).record_bytes(record_bytes);
+        let hints = hints.insert_share(shares.insert).batched_share(shares.batched);
+        (structure.facts().choose)(&self.used(profile, &hints))
     }
 
-    fn used<'a>(&self, profile: &'a DeviceProfile, expected: &TableOptions) -> Use<'a> {
+    fn used<'a>(&self, profile: &'a DeviceProfile, hints: &TableHints) -> Use<'a> {
         Use {
             profile,
             cache_bytes: self.cache_bytes,
             write_buffer_bytes: self.write_buffer_bytes,
-            records: expected.records,
-            record_bytes: expected.record_bytes,
-            insert_share: expected.insert_share,
-            batched_share: expected.batched_share,
+            records: hints.records,
+            record_bytes: hints.record_bytes,
+            insert_share: hints.insert_share,
+            batched_share: hints.batched_share,
             leaf_pages: self.leaf_pages,
             given: None,
         }
@@ -155,12 +155,12 @@ impl Tuning {
     }
 }
 
-fn workload(expected: &TableOptions, memory: Memory) -> Workload {
+fn workload(hints: &TableHints, memory: Memory) -> Workload {
     Workload {
-        records: expected.records,
-        record_bytes: expected.record_bytes,
-        insert_share: expected.insert_share,
-        batched_share: expected.batched_share,
+        records: hints.records,
+        record_bytes: hints.record_bytes,
+        insert_share: hints.insert_share,
+        batched_share: hints.batched_share,
         memory,
     }
 }
@@ -169,7 +169,7 @@ fn workload(expected: &TableOptions, memory: Memory) -> Workload {
 fn divide(options: &Options, profile: &DeviceProfile, data_bytes: u64) -> (u64, u64) {
     match (options.divided_bytes(), options.cache_bytes, options.write_buffer_bytes) {
         (Some(bytes), None, None) => {
-            let usual = TableOptions::new();
+            let usual = TableHints::new();
             let records = (data_bytes / usual.record_bytes).max(usual.records);
             let choice = cost::choose(profile, &workload(&usual.records(records), Memory::Total { bytes }));
             let write_buffer = choice.write_buffer_bytes.min(options::LARGEST_WRITE_BUFFER);
@@ -229,7 +229,7 @@ mod tests {
         assert!(leaves(0.05) < leaves(0.95), "{} {}", leaves(0.05), leaves(0.95));
         let fixed = Tuning::new(&Options::new().leaf_pages(3), ordinary(), 0);
         let given = 5_u32.to_le_bytes();
-        assert_eq!(pages(fixed.settings(Structure::BTree, &TableOptions::new(), Some(&given))), 3);
-        assert_eq!(pages(tuning.settings(Structure::BTree, &TableOptions::new(), Some(&given))), 5);
+        assert_eq!(pages(fixed.settings(Structure::BTree, &TableHints::new(), Some(&given))), 3);
+        assert_eq!(pages(tuning.settings(Structure::BTree, &TableHints::new(), Some(&given))), 5);
     }
 }

@@ -164,8 +164,8 @@ impl Database {
         self.table_with(name, structure, &TableOptions::new())
     }
 
-    /// Opens a table. A table that does not exist is created with this structure, for the use and with the settings
-    /// given in `expected`. An existing table stays as it is.
+    /// Opens a table. A table that does not exist is created with this structure and these options. An existing
+    /// table stays as it is.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {
@@ -181,16 +181,16 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::table`], and when `expected` is out of bounds.
-    pub fn table_with(&self, name: &str, structure: Structure, expected: &TableOptions) -> Result<Table> {
-        self.table_given(name, structure, expected, None)
+    /// As [`Database::table`], and when an option is out of bounds.
+    pub fn table_with(&self, name: &str, structure: Structure, options: &TableOptions) -> Result<Table> {
+        self.table_given(name, structure, options, None)
     }
 
     /// As [`Database::table_with`]; a new table's structure gets the settings that are given, if there are any.
     pub(crate) fn table_given(
-        &self, name: &str, structure: Structure, expected: &TableOptions, given: Option<&[u8]>,
+        &self, name: &str, structure: Structure, options: &TableOptions, given: Option<&[u8]>,
     ) -> Result<Table> {
-        let core = self.engine().table(name, structure, expected, given)?;
+        let core = self.engine().table(name, structure, options, given)?;
         Ok(Table { handle: Arc::clone(&self.handle), core, durability: None })
     }
 

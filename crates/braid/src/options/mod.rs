@@ -13,7 +13,7 @@ use crate::{
     words::{clock::ManualClock, durability::Durability, structure::Structure},
 };
 
-pub use table::{HISTORY_MAX, TableOptions};
+pub use table::{HISTORY_MAX, TableHints, TableOptions};
 pub(crate) use table::{check_history, no_history};
 
 impl FromStr for Durability {
@@ -453,19 +453,13 @@ mod tests {
             let error = options.check(Structure::BTree).expect_err("out of bounds");
             assert!(error.to_string().contains(name), "{error}");
         };
-        named(TableOptions::new().insert_share(1.5), "insert_share");
-        named(TableOptions::new().batched_share(f64::NAN), "batched_share");
-        named(TableOptions::new().records(0), "records");
+        let hinted = |hints| TableOptions::new().hints(hints);
+        named(hinted(TableHints::new().insert_share(1.5)), "insert_share");
+        named(hinted(TableHints::new().batched_share(f64::NAN)), "batched_share");
+        named(hinted(TableHints::new().records(0)), "records");
+        named(hinted(TableHints::new().record_bytes(0)), "record_bytes");
         named(TableOptions::new().history(1), "history");
-        named(TableOptions::new().record_bytes(0), "record_bytes");
-        assert!(
-            TableOptions::new()
-                .insert_share(1.0)
-                .batched_share(0.0)
-                .records(1)
-                .record_bytes(1)
-                .check(Structure::BTree)
-                .is_ok()
-        );
+        let least = TableHints::new().insert_share(1.0).batched_share(0.0).records(1).record_bytes(1);
+        assert!(hinted(least).check(Structure::BTree).is_ok());
     }
 }

@@ -39,45 +39,37 @@ pub(crate) fn no_history() -> Error {
     Error::Option { option: "history", problem }
 }
 
-/// The expected use of a new table, and its settings ([`TableSettings`]). The expected use determines the size of the
-/// leaves: the size with the least time per operation, by the cost model of the PIO B-tree (`btree::cost`). The
-/// contents of a table do not depend on any of these options; only time and space do.
+/// The expected use of a new table. It determines the size of the leaves: the size with the least time per operation,
+/// by the cost model of the PIO B-tree (`btree::cost`). The table keeps that size, and not the expectation. Contents
+/// never depend on it; only time and space do.
 ///
 /// ```
 /// # fn main() -> braid::Result<()> {
 /// # let directory = tempfile::tempdir().expect("a directory");
 /// # let db = braid::Database::open(directory.path().join("data"))?;
-/// use braid::{Compression, Structure, TableOptions};
+/// use braid::{Structure, TableHints, TableOptions};
 ///
 /// // Lookups in batches, rare puts, records of a kilobyte.
-/// let options = TableOptions::new().insert_share(0.1).batched_share(1.0).record_bytes(1024);
-/// let pages = db.table_with("pages", Structure::BTree, &options.compression(Compression::Lz4))?;
-/// assert_eq!(pages.settings().compression, Compression::Lz4);
+/// let hints = TableHints::new().insert_share(0.1).batched_share(1.0).record_bytes(1024);
+/// let pages = db.table_with("pages", Structure::BTree, &TableOptions::new().hints(hints))?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TableOptions {
+pub struct TableHints {
     pub(crate) insert_share: f64,
     pub(crate) batched_share: f64,
     pub(crate) records: u64,
     pub(crate) record_bytes: u64,
-    pub(crate) settings: TableSettings,
 }
 
-impl Default for TableOptions {
+impl Default for TableHints {
     fn default() -> Self {
-        Self {
-            insert_share: 0.5,
-            batched_share: 0.0,
-            records: 10_000_000,
-            record_bytes: 128,
-            settings: TableSettings::default(),
-        }
+        Self { insert_share: 0.5, batched_share: 0.0, records: 10_000_000, record_bytes: 128 }
     }
 }
 
-impl TableOptions {
+impl TableHints {
     /// The defaults: as many puts as lookups, lookups one at a time, on ten million records of 128 bytes.
     #[must_use]
     pub fn new() -> Self {
@@ -109,6 +101,56 @@ impl TableOptions {
     #[must_use]
     pub const fn record_bytes(mut self, bytes: u64) -> Self {
         self.record_bytes = bytes;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        for (option, share) in [("insert_share", self.insert_share), ("batched_share", self.batched_share)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(Error::Option { option, problem: format!("{share} is not a share from 0 to 1") });
+            }
+        }
+        for (option, number) in [("records", self.records), ("record_bytes", self.record_bytes)] {
+            if number == 0 {
+                return Err(Error::Option { option, problem: "it must be at least 1".into() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a new table is made with: its settings, which it keeps ([`TableSettings`]), and hints of its use
+/// ([`TableHints`]).
+///
+/// ```
+/// # fn main() -> braid::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a directory");
+/// # let db = braid::Database::open(directory.path().join("data"))?;
+/// use braid::{Compression, Structure, TableHints, TableOptions};
+///
+/// let options = TableOptions::new().compression(Compression::Lz4).hints(TableHints::new().record_bytes(4096));
+/// let pages = db.table_with("pages", Structure::BTree, &options)?;
+/// assert_eq!(pages.settings().compression, Compression::Lz4);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TableOptions {
+    pub(crate) settings: TableSettings,
+    pub(crate) hints: TableHints,
+}
+
+impl TableOptions {
+    /// The defaults: no compression, no history, and the use of [`TableHints::new`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The expected use.
+    #[must_use]
+    pub const fn hints(mut self, hints: TableHints) -> Self {
+        self.hints = hints;
         self
     }
 
@@ -156,16 +198,6 @@ impl TableOptions {
     pub(crate) fn check(&self, structure: Structure) -> Result<()> {
         check_history(structure, self.settings.history)?;
         check_compression(self.settings.compression)?;
-        for (option, share) in [("insert_share", self.insert_share), ("batched_share", self.batched_share)] {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(Error::Option { option, problem: format!("{share} is not a share from 0 to 1") });
-            }
-        }
-        for (option, number) in [("records", self.records), ("record_bytes", self.record_bytes)] {
-            if number == 0 {
-                return Err(Error::Option { option, problem: "it must be at least 1".into() });
-            }
-        }
-        Ok(())
+        self.hints.check()
     }
 }

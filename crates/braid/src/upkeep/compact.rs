@@ -32,13 +32,12 @@ use crate::{
         stretches::UnderWay,
     },
     error::{Error, Result},
-    options::TableOptions,
+    options::TableHints,
     tables::{catalog::TableCore, held::HeldTable, traffic::Shares},
     upkeep::{
         relocate::{self, CompactionTimes, Moved, Watch},
         rewrite::{Rewritten, rewrite},
     },
-    words::structure::Structure,
 };
 
 /// Documents that are moved together: longer stretches, because each costs two flushes.
@@ -138,7 +137,7 @@ impl CompactOptions {
 
     fn how(&self, engine: &Engine) -> Result<How> {
         if let Some(Shares { insert, batched }) = self.used_for {
-            TableOptions::new().insert_share(insert).batched_share(batched).check(Structure::BTree)?;
+            TableHints::new().insert_share(insert).batched_share(batched).check()?;
         }
         let submission_batch = self.submission_batch.unwrap_or_else(|| engine.store.psync().pio_max());
         if !(1..=SUBMISSION_BATCH_MAX).contains(&submission_batch) {
@@ -425,7 +424,7 @@ mod tests {
         apply::{choice, round},
         handles::{batch::WriteBatch, database::Database, table::Table},
         options::Options,
-        words::durability::Durability,
+        words::{durability::Durability, structure::Structure},
     };
 
     const KEYS: u32 = 3000;

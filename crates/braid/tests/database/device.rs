@@ -3,8 +3,8 @@
 use std::{fs, ops::ControlFlow, path::Path};
 
 use braid::{
-    CompactOptions, Database, DeviceProfile, ErrorKind, Options, ProfileSource, RequestKind, Structure, TableOptions,
-    TableStats,
+    CompactOptions, Database, DeviceProfile, ErrorKind, Options, ProfileSource, RequestKind, Structure, TableHints,
+    TableOptions, TableStats,
 };
 use psync::probe::{self, RequestTimes};
 
@@ -23,8 +23,8 @@ fn new_leaf_of(stats: &TableStats) -> u32 {
     u32::try_from(figure(stats, "new leaf") / 4096).expect("few pages")
 }
 
-fn new_leaf(db: &Database, name: &str, expected: &TableOptions) -> u32 {
-    let table = db.table_with(name, Structure::BTree, expected).expect("a table");
+fn new_leaf(db: &Database, name: &str, hints: &TableHints) -> u32 {
+    let table = db.table_with(name, Structure::BTree, &TableOptions::new().hints(*hints)).expect("a table");
     new_leaf_of(&table.stats().expect("reads"))
 }
 
@@ -44,7 +44,7 @@ fn drive(request_us: f64, page_us: f64) -> DeviceProfile {
 
 #[test]
 fn the_same_options_give_the_same_leaves_and_nothing_is_measured() {
-    let usual = TableOptions::new();
+    let usual = TableHints::new();
     let leaves: Vec<u32> = (0..10)
         .map(|_| {
             let directory = tempfile::tempdir().expect("a directory");
@@ -74,7 +74,7 @@ fn a_profile_decides_on_requests_in_flight_and_leaves() {
         let profile = DeviceProfile { best_depth, ..DeviceProfile::default() };
         assert_eq!(options().profile(profile).open(path).expect("opens").psync().pio_max(), in_flight);
     }
-    let usual = TableOptions::new().records(20_000_000).record_bytes(116);
+    let usual = TableHints::new().records(20_000_000).record_bytes(116);
     // Larger requests take as long as all the smaller ones in them: nothing is won by larger leaves but fewer of them.
     let db = Options::new().profile(drive(0.1, 10.0)).open(path).expect("opens");
     let dear = new_leaf(&db, "usual", &usual);
@@ -113,7 +113,7 @@ fn a_database_goes_by_the_profile_that_was_saved_in_it() {
 fn what_leaf_pages_says_goes_before_the_profile() {
     let directory = tempfile::tempdir().expect("a directory");
     let db = options().leaf_pages(3).profile(drive(10.0, 0.1)).open(directory.path()).expect("opens");
-    assert_eq!(new_leaf(&db, "t", &TableOptions::new().insert_share(1.0)), 3);
+    assert_eq!(new_leaf(&db, "t", &TableHints::new().insert_share(1.0)), 3);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn an_impossible_use_or_profile_is_refused() {
     let error = options().profile(wrong).open(directory.path()).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     let db = open(directory.path());
-    let expected = TableOptions::new().insert_share(1.01);
+    let expected = TableOptions::new().hints(TableHints::new().insert_share(1.01));
     let error = db.table_with("t", Structure::BTree, &expected).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(db.tables().is_empty());
@@ -153,7 +153,7 @@ fn nothing_that_was_learned_decides_on_anything_unasked() {
     let options = || Options::new().write_buffer_bytes(64 << 20);
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
-    let usual = TableOptions::new().records(20_000_000).record_bytes(116);
+    let usual = TableHints::new().records(20_000_000).record_bytes(116);
     let db = options().open(path).expect("opens");
     let before = new_leaf(&db, "before", &usual);
     let table = db.open_table("before").expect("there");
