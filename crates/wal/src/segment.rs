@@ -293,7 +293,8 @@ impl Pool {
     pub(crate) fn make_row(&self, spares: usize) -> Result<()> {
         let made = self.make_spares(spares);
         if made.is_err() {
-            self.shed()?;
+            // What cannot be removed stays a spare. The caller learns why the segments could not be made.
+            let _ = self.shed();
         }
         made
     }
@@ -521,12 +522,21 @@ impl Pool {
         self.remove(excess)
     }
 
+    /// Removes spares. Those that cannot be removed are spares again, and the first error is returned.
     fn remove(&self, excess: Vec<Arc<SegmentFile>>) -> Result<()> {
+        let mut failed = Ok(());
         for segment in excess {
-            self.store.release(&segment.name())?;
-            self.state.lock().indices.remove(&segment.index);
+            let removed = self.store.release(&segment.name());
+            let mut state = self.state.lock();
+            match removed {
+                Ok(()) => drop(state.indices.remove(&segment.index)),
+                Err(error) => {
+                    state.spares.push_front(segment);
+                    failed = failed.and(Err(error.into()));
+                }
+            }
         }
-        Ok(())
+        failed
     }
 }
 

@@ -1,4 +1,4 @@
-//! Memory for a commit whose record is longer than a segment of the log.
+//! Memory for a commit whose record is longer than a segment of the log, or that has very many operations.
 //!
 //! 1. Such a commit is in memory twice: as its record, and in the queues. There are also lists of its operations. For
 //!    all of that it takes the write buffer, and for the rest up to half of the buffer pool. Other commits wait, and
@@ -43,16 +43,18 @@ impl Engine {
         (left / COPIES).clamp(self.wal.record_bytes_max(), wal::SEQUENCED_BYTES_MAX)
     }
 
-    /// Takes memory, and makes segments of the log, for a commit whose record has so many bytes. None for an ordinary
-    /// one.
+    /// Takes memory, and makes segments of the log, for a commit that takes as much as one of a whole segment, be it by
+    /// its bytes or by its operations. None for an ordinary one.
     pub(super) fn take_room(&self, record_bytes: u64, operations: usize, reclaims: bool) -> Result<Option<Room<'_>>> {
-        if record_bytes <= self.wal.record_bytes_max() {
+        let bytes = COPIES * record_bytes + OPERATION_BYTES * operations as u64;
+        if bytes <= COPIES * self.wal.record_bytes_max() {
             return Ok(None);
         }
         let turn = self.long_commit.lock();
-        let bytes = COPIES * record_bytes + OPERATION_BYTES * operations as u64;
         let buffer = bytes.min(self.pressure.budget());
-        let room = Room { engine: self, buffer, pool: bytes - buffer, _turn: turn };
+        // A record of one segment is allowed, even if its operations take more than that.
+        let pool = (bytes - buffer).min(self.tuning.cache_bytes / POOL_PART);
+        let room = Room { engine: self, buffer, pool, _turn: turn };
         self.loans.call_in(self.pressure.reserve(buffer), &self.structures);
         self.take_from_pool(Taker::Commit, room.pool);
         match self.ask(false) {
@@ -86,5 +88,28 @@ impl Drop for Room<'_> {
         // Nothing is left where the record was appended. What cannot be removed now goes with a later trim.
         let _ = self.engine.wal.unprepare();
         self.engine.lend();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use psync::sim::SimDisk;
+
+    use crate::options::Options;
+
+    #[test]
+    fn very_many_operations_take_memory_as_a_long_record_does() {
+        let options = Options::new().memory_bytes(64 << 20).background(false);
+        let db = options.open_on(SimDisk::new(1).psync(), Path::new("/db")).expect("opens");
+        let engine = db.engine();
+        assert!(engine.take_room(1 << 20, 1000, false).expect("is ordinary").is_none());
+        let (buffer, cache) = (engine.pressure.budget(), engine.tuning.cache_bytes);
+        let room = engine.take_room(1 << 20, 1_000_000, false).expect("has room").expect("takes a lot");
+        assert_eq!((room.buffer, room.pool), (buffer, cache / super::POOL_PART));
+        assert_eq!(engine.pressure.used(), buffer);
+        drop(room);
+        assert_eq!(engine.pressure.used(), 0);
     }
 }

@@ -83,12 +83,20 @@ impl Engine {
         submitted.position.as_ref().map_or(Ok(()), |position| self.make_safe(position, submitted.durability))
     }
 
-    /// Has a submitted commit made as safe as asked by the thread that flushes. What takes no flush is done here.
+    /// Has a submitted commit made as safe as asked by the thread that flushes. Of a long delay, only
+    /// [`TURN_LEFT_MAX`] is left to the ticket: whoever waits for no ticket would otherwise leave all delays to the
+    /// other writers.
     pub(crate) fn settle_later(&self, submitted: &Submitted) -> Result<()> {
-        let Some(position) = &submitted.position else { return Ok(()) };
-        // Whoever waits for no ticket would otherwise leave all delays to the other writers.
+        self.leave(submitted)?;
+        // No commit behind this one waits meanwhile.
         let turn = submitted.turn.map_or(Duration::ZERO, |turn| turn.saturating_duration_since(Instant::now()));
         std::thread::sleep(turn.saturating_sub(TURN_LEFT_MAX));
+        Ok(())
+    }
+
+    /// Leaves a submitted commit to the thread that flushes. What takes no flush is done here.
+    fn leave(&self, submitted: &Submitted) -> Result<()> {
+        let Some(position) = &submitted.position else { return Ok(()) };
         self.threads.note_log(position.end);
         let left = match submitted.durability {
             Durability::Sync => Ok(()),
@@ -280,7 +288,9 @@ mod tests {
         let (db, table) = open(true);
         let polled = || {
             let submitted = delayed(&db, &table, Durability::Sync, HOUR);
-            db.engine().settle_at_once(&submitted).expect("is visible");
+            // Neither this thread nor the readers of the commit wait for its turn.
+            db.engine().leave(&submitted).expect("is left");
+            db.engine().publisher.wait(submitted.seq).expect("is visible");
             let wakes = Arc::new(Wakes::default());
             assert!(db.engine().poll(&submitted, &Arc::clone(&wakes).into()).is_pending());
             assert_eq!(Arc::strong_count(&wakes), 2, "a waker was left");

@@ -41,7 +41,7 @@ pub(crate) struct Tuning {
     lends: bool,
     pub(crate) cache_bytes: u64,
     pub(crate) write_buffer_bytes: u64,
-    /// Most bytes that open transactions hold together.
+    /// Bytes for open transactions, apart from what they take of the cache.
     pub(crate) transaction_bytes: u64,
     /// Most bytes that scans read ahead, and batches read, together.
     pub(crate) read_ahead_bytes: u64,
@@ -76,7 +76,6 @@ impl Tuning {
     /// The choices for a database with `data_bytes` bytes of data.
     pub(crate) fn new(options: &Options, (profile, source): (DeviceProfile, ProfileSource), data_bytes: u64) -> Self {
         let (cache_bytes, write_buffer_bytes) = divide(options, &profile, data_bytes);
-        // By default about the limit of a single commit.
         let usual = (write_buffer_bytes / 3).max(SMALLEST_TRANSACTION_BYTES);
         Self {
             profile,

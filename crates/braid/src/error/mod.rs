@@ -57,7 +57,7 @@ pub enum Error {
     BatchTooLarge {
         /// Bytes of the batch in the log.
         bytes: u64,
-        /// Most bytes of a batch in the log.
+        /// Most bytes in the log of a batch with as many operations, each of which takes memory too; never above 1 GiB.
         limit: u64,
         /// Values above this length, in bytes, go to the document log.
         inline: usize,

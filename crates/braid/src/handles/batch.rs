@@ -53,10 +53,11 @@ struct Target {
 /// A later operation replaces an earlier one of the same batch on the same key. A later range delete replaces the
 /// earlier operations on keys in its range.
 ///
-/// A batch may have as many operations as memory allows: half of the write buffer and a quarter of the cache
-/// ([`Options::memory_bytes`](crate::Options::memory_bytes)), or a segment of the log where that is more. Values above
-/// 2 KiB do not count. While a batch longer than a segment of the log, 16 MiB, is written, other writers wait, and the
-/// process may take up to twice the length of the batch beyond `memory_bytes`.
+/// A batch may be as long as memory allows ([`Options::memory_bytes`](crate::Options::memory_bytes)): twice its bytes
+/// in the log, and 160 bytes for each operation, fit in the write buffer and half of the cache. It may always have a
+/// segment of the log, 16 MiB, and never more than 1 GiB. A value above 2 KiB counts as 28 bytes. While a batch longer
+/// than a segment, or one whose operations take as much memory, is written, other writers wait, and the process may
+/// take up to twice the length of the batch beyond `memory_bytes`.
 ///
 /// A batch can be written again, and to no other database than that of its tables. Unlike other handles, it does not
 /// keep that database open.

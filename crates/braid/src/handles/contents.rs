@@ -59,8 +59,8 @@ impl Table {
     }
 
     /// Removes the pair with the smallest key, and returns it. Each pair is returned to one caller. Callers at the same
-    /// time get their pairs one after the other, each as soon as the delete before is as safe as the durability of the
-    /// database asks.
+    /// time get their pairs one after the other, each as soon as the delete before is as safe as the durability of this
+    /// handle asks.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {

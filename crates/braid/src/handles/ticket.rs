@@ -69,10 +69,14 @@ impl Database {
     /// - the write buffer is full;
     /// - two mebibytes of log wait for their flush;
     /// - a ticket would have to be delayed for more than a tenth of a second;
-    /// - a transaction has locked a key, as for [`Database::write`].
+    /// - a transaction has locked a key, as for [`Database::write`];
+    /// - it is a commit longer than a segment of the log ([`WriteBatch`]), which is flushed at once, or another thread
+    ///   has one under way;
+    /// - a table has nearly as many deleted ranges as it can have, which are swept away first.
     ///
-    /// It also writes values above 2 KiB itself. In an async runtime, call it where blocking is allowed, if that
-    /// matters.
+    /// It also writes values above 2 KiB itself. [`Transaction::submit`](crate::Transaction::submit) waits for the
+    /// flush of a commit that renews a value above 2 KiB. In an async runtime, call both where blocking is allowed, if
+    /// that matters.
     ///
     /// ```
     /// # fn main() -> braid::Result<()> {
@@ -117,7 +121,8 @@ impl Ticket {
         self.submitted.seq()
     }
 
-    /// Whether the commit is on stable storage, whatever durability was asked for.
+    /// Whether the commit is on stable storage, whatever durability was asked for. A ticket for which nothing was
+    /// written has nothing to be made durable.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.submitted.end().is_none_or(|end| self.handle.engine.wal.durable() >= end)

@@ -20,7 +20,11 @@ impl FromStr for Durability {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let lazy = text.strip_prefix("lazy:").and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+        let interval = |millis: &str| match millis.parse() {
+            Ok(millis) => Some(Duration::from_millis(millis)),
+            Err(_) => Duration::try_from_secs_f64(millis.parse::<f64>().ok()? / 1e3).ok(),
+        };
+        let lazy = text.strip_prefix("lazy:").and_then(interval);
         match (text, lazy) {
             ("sync", _) => Ok(Self::Sync),
             ("os", _) => Ok(Self::Os),
@@ -42,16 +46,6 @@ impl FromStr for Structure {
             Error::Option { option: "structure", problem: format!("{text:?} is none of {names}") }
         };
         Self::ALL.iter().copied().find(|structure| structure.facts().name == text).ok_or_else(problem)
-    }
-}
-
-/// Fails for a durability that cannot work.
-pub(crate) fn check_durability(durability: Durability) -> Result<()> {
-    match durability {
-        Durability::Lazy(interval) if interval.is_zero() => {
-            Err(Error::Option { option: "durability", problem: "lazy needs an interval above 0".into() })
-        }
-        _ => Ok(()),
     }
 }
 
@@ -102,8 +96,8 @@ pub(crate) const CACHE_BYTES: u64 = 256 << 20;
 /// and three quarters of this size is read and replayed (`--example opens`).
 pub(crate) const WRITE_BUFFER_BYTES: u64 = 36 << 20;
 
-/// Open transactions may hold one part in this many of the sum of all memory, and scans with batches may read as much
-/// again.
+/// Open transactions have one part in this many of the sum of all memory, apart from what they take of the cache. Scans
+/// with batches may read as much again.
 const PART: u64 = 16;
 
 /// Default time that a write waits for a key that a transaction has locked.
@@ -375,7 +369,7 @@ impl Options {
         self
     }
 
-    /// The part of the sum of all memory that open transactions may hold. Scans may read ahead as much again.
+    /// The part of the sum of all memory that is the open transactions' own. Scans may read ahead as much again.
     pub(crate) fn part_bytes(&self) -> Option<u64> {
         self.memory_bytes.map(|bytes| bytes / PART)
     }
@@ -419,7 +413,7 @@ impl Options {
                 return Err(Error::Option { option, problem: "it is at least 1".into() });
             }
         }
-        check_durability(self.durability)
+        Ok(())
     }
 }
 
@@ -429,10 +423,13 @@ mod tests {
 
     #[test]
     fn durability_reads_what_it_prints() {
-        for durability in [Durability::Sync, Durability::Os, Durability::Lazy(Duration::from_millis(250))] {
+        let lazy = [0, 1, 500, 300_000, 1_234_567, 250_000_000, 1_099_511_627_776].map(Duration::from_nanos);
+        for durability in [Durability::Sync, Durability::Os].into_iter().chain(lazy.map(Durability::Lazy)) {
             assert_eq!(durability.to_string().parse::<Durability>().expect("reads"), durability);
         }
-        assert!("eventually".parse::<Durability>().is_err());
+        for other in ["eventually", "lazy", "lazy:", "lazy:-1", "lazy:nan", "lazy:inf", "lazy:1e300"] {
+            assert!(other.parse::<Durability>().is_err(), "{other}");
+        }
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub(crate) fn no_history() -> Error {
 
 /// The expected use of a new table. It determines the size of the leaves: the size with the least time per operation,
 /// by the cost model of the PIO B-tree (`btree::cost`). The table keeps that size, and not the expectation. Contents
-/// never depend on it; only time and space do.
+/// never depend on it; only time and space do. Tables with [`Structure::Append`] have leaves of one size, and need no
+/// hints.
 ///
 /// ```
 /// # fn main() -> braid::Result<()> {

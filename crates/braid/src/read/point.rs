@@ -113,16 +113,16 @@ pub(crate) fn contains(engine: &Engine, table: &TableCore, key: &[u8], then: Opt
     Ok(is_there)
 }
 
-/// The value of `key` as it is stored, now or at the moment `then`. While the state is held, a document stays where it
-/// is.
+/// The values of keys as they are stored, now or at the moment `then`. While the state is held, documents stay where
+/// they are.
 pub(crate) fn find(
-    engine: &Engine, table: &TableCore, key: &[u8], then: Option<&dyn Then>,
-) -> Result<(Arc<TableState>, Option<Stored>)> {
-    table.check_key(key)?;
-    table.traffic.looked_up(1);
+    engine: &Engine, table: &TableCore, keys: &[&[u8]], then: Option<&dyn Then>,
+) -> Result<(Arc<TableState>, Vec<Option<Stored>>)> {
+    keys.iter().try_for_each(|key| table.check_key(key))?;
+    table.traffic.looked_up(keys.len());
     let (state, at) = moment(engine, table, then)?;
-    let found = find_many(&state, &[key], at)?.pop().flatten();
-    Ok((state, found.and_then(|found| found.value)))
+    let found = find_many(&state, keys, at)?;
+    Ok((state, found.into_iter().map(|found| found?.value).collect()))
 }
 
 /// The expiry of `key`, now or at the moment `then`.

@@ -28,7 +28,8 @@ pub enum Durability {
     Sync,
     /// Handed to the operating system when the call returns: survives a killed process, not a power cut.
     Os,
-    /// In memory when the call returns. The flush that makes the commit durable begins at most this much later.
+    /// In memory when the call returns. The flush that makes the commit durable begins at most this much later; with
+    /// an interval of zero, at once, though nobody waits for it.
     Lazy(Duration),
 }
 
@@ -37,7 +38,11 @@ impl fmt::Display for Durability {
         match self {
             Self::Sync => formatter.write_str("sync"),
             Self::Os => formatter.write_str("os"),
-            Self::Lazy(interval) => write!(formatter, "lazy:{}", interval.as_millis()),
+            Self::Lazy(interval) => {
+                let (millis, nanos) = (interval.as_millis(), interval.subsec_nanos() % 1_000_000);
+                write!(formatter, "lazy:{millis}")?;
+                if nanos == 0 { Ok(()) } else { formatter.write_str(format!(".{nanos:06}").trim_end_matches('0')) }
+            }
         }
     }
 }

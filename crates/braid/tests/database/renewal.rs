@@ -208,6 +208,43 @@ fn a_renewed_document_is_not_written_beside_new_ones() {
 }
 
 #[test]
+fn a_document_may_be_moved_before_its_renewal_commits() {
+    for structure in Structure::ALL.iter().copied() {
+        let (disk, clock) = (SimDisk::new(1), clock());
+        let (db, table) = open(&disk, &clock, structure);
+        for (key, value) in values() {
+            table.put_expiring(&key, &value, MINUTE).expect("puts");
+        }
+        for key in 0..40_u8 {
+            table.put([key], vec![key; LONG]).expect("puts");
+            table.delete([key]).expect("deletes");
+        }
+        db.drain().expect("applies");
+        let mut transaction = db.begin().expect("begins");
+        for (key, _) in values() {
+            assert!(transaction.renew(&table, &key, 3 * MINUTE).expect("renews"));
+        }
+        let savepoint = transaction.savepoint();
+        assert!(transaction.renew(&table, LONG.to_string(), 5 * MINUTE).expect("renews"));
+        transaction.roll_back_to(&savepoint).expect("is one of its own");
+        let compaction = db.compact().expect("compacts");
+        assert!(compaction.documents > 0, "{structure}: none was moved");
+        db.checkpoint().expect("is written");
+        // The transaction keeps neither the old places of documents nor their segments.
+        let documents = table.stats().expect("reads").document_bytes;
+        assert!(documents < 10 * LONG as u64, "{structure}: {documents} bytes");
+        transaction.commit().expect("commits");
+        clock.advance(2 * MINUTE);
+        for (key, value) in values() {
+            assert!(table.get(&key).expect("reads") == Some(value), "{structure}");
+        }
+        check(&db);
+        clock.advance(2 * MINUTE);
+        assert_eq!(keys_left(&table), [""; 0], "{structure}");
+    }
+}
+
+#[test]
 fn a_power_cut_leaves_the_old_expiry_or_the_new_one() {
     for structure in Structure::ALL.iter().copied() {
         for seed in 0..60 {

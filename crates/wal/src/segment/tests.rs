@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-use psync::sim::SimDisk;
+use psync::sim::{Fault, SimDisk};
 
 use super::*;
 
@@ -81,4 +81,29 @@ fn attempts_on_a_full_disk_become_rare_and_a_trim_asks_for_one_at_once() {
     assert_eq!(pool.spares(), 2);
     now.set(now.get() + Duration::from_millis(250));
     assert!(matches!(pool.prepare(end, clock), Err(Error::Full { .. })), "and the pause is short again");
+}
+
+#[test]
+fn spares_that_cannot_be_removed_stay_spares_and_hide_no_other_error() {
+    const EIO: i32 = 5;
+    let disk = SimDisk::new(1);
+    let pool = pool(&disk);
+    pool.make_spares(12).expect("there is room");
+    disk.fail_operation(Fault::Name, 1, EIO);
+    assert!(pool.shed().is_err());
+    let left = pool.spares();
+    let files = |pool: &Pool| pool.store.list("wal").expect("lists").len();
+    assert_eq!(files(&pool), left, "each file is a spare, and can be removed later");
+    pool.shed().expect("the other removals work");
+    assert_eq!((pool.spares(), files(&pool)), (left - 1, left - 1));
+
+    let failed = (1..60).filter(|count| {
+        let disk = SimDisk::new(1);
+        let pool = self::pool(&disk);
+        disk.set_capacity(Some(8 * SEGMENT_BYTES));
+        disk.fail_operation(Fault::Name, *count, EIO);
+        let made = pool.make_row(20);
+        disk.faults_left() == 0 && matches!(made, Err(Error::Full { .. })) && files(&pool) > 2
+    });
+    assert!(failed.count() > 0, "a removal failed, and still the row could not be made because the disk is full");
 }

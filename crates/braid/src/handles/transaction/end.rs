@@ -1,5 +1,7 @@
 //! The end of a transaction: commits, and rollbacks of all writes or of the newest.
 
+use std::sync::Arc;
+
 use index::Seq;
 use parking_lot::Mutex;
 
@@ -46,6 +48,7 @@ impl Transaction {
             return Err(Error::NoSavepoint);
         }
         self.let_go(before - self.writes.bytes());
+        self.balance();
         Ok(())
     }
 
@@ -95,10 +98,13 @@ impl Transaction {
     /// As [`Transaction::commit`].
     pub fn submit(self) -> Result<Ticket> {
         let submitted = self.place(&mut None)?;
-        if self.writes.keep_any() {
+        if !self.renewed.lock().is_empty() {
             self.engine().settle_at_once(&submitted)?;
         }
-        Ticket::new(self.pin.handle(), submitted)
+        let handle = Arc::clone(self.pin.handle());
+        // The locks go before the ticket may be delayed.
+        drop(self);
+        Ticket::new(&handle, submitted)
     }
 
     /// Checks the transaction for conflicts, and gives it its place. Sets `changed` to the key of a conflict.
@@ -112,9 +118,12 @@ impl Transaction {
         let engine = self.engine();
         let mut reads = self.reads.as_ref().map(Mutex::lock);
         reads.iter_mut().for_each(|reads| reads.join_ranges());
+        let renewals = self.renewals()?;
         let mut check = Check::new(&self.pin, self.owner, reads.as_deref());
         let durability = self.options.durability.unwrap_or(engine.options.durability);
-        let placed = engine.submit_items(&self.writes.items(), durability, self.lock_timeout(), Some(&mut check));
+        let items = self.writes.items(&renewals.values);
+        let placed = engine.submit_items(&items, durability, self.lock_timeout(), Some(&mut check));
+        *self.renewed.lock() = renewals.states;
         *changed = check.take_changed();
         placed
     }

@@ -55,9 +55,9 @@ use crate::{
     },
     error::{Error, Result},
     handles::{database::Database, table::Table},
-    options::check_durability,
     read::{pin::Pin, pinned::Pinned, point},
     structures::pool::Taker,
+    tables::catalog::TableState,
     words::{
         clock::{Expires, system_time},
         key_range::{KeyRange, prefix_bounds, range_bounds},
@@ -100,6 +100,8 @@ pub struct Transaction {
     has_read: AtomicBool,
     /// The error of a read that could not be noted.
     too_large: Mutex<Option<Error>>,
+    /// States in which renewed documents are, from the commit on.
+    renewed: Mutex<Vec<Arc<TableState>>>,
 }
 
 impl Database {
@@ -127,7 +129,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// No error is possible at present; later those of [`Database::begin_with`].
+    /// No error is possible at present.
     pub fn begin(&self) -> Result<Transaction> {
         self.begin_with(TransactionOptions::new())
     }
@@ -135,9 +137,8 @@ impl Database {
     /// Begins a transaction with options, as in the examples of [`TransactionOptions`].
     ///
     /// # Errors
-    /// [`Error::Option`] where `options` hold a value that is not possible.
+    /// No error is possible at present.
     pub fn begin_with(&self, options: TransactionOptions) -> Result<Transaction> {
-        options.durability.map_or(Ok(()), check_durability)?;
         let engine = self.engine();
         let reads = (options.isolation == Isolation::Serializable && !options.read_only).then(Mutex::default);
         if reads.is_some() {
@@ -157,6 +158,7 @@ impl Database {
             held: AtomicU64::new(0),
             has_read: AtomicBool::new(false),
             too_large: Mutex::new(None),
+            renewed: Mutex::default(),
         })
     }
 }

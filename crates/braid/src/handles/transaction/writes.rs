@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Filter;
 use std::ops::Bound;
+use std::slice;
 use std::sync::Arc;
 
-use index::{Bounds, DocPointer, Horizon, RangeTombstones, Seq, TableId};
+use index::{Bounds, Horizon, RangeTombstones, Seq, Stored, TableId};
 
 use crate::{
     commit::item::{BatchOperation, Item},
     handles::table::Table,
-    tables::catalog::TableState,
     words::{clock::Expires, key_range::KeyRange},
 };
 
@@ -26,9 +26,28 @@ const WRITE_BYTES: u64 = 96;
 pub(super) struct Put {
     pub(super) value: Vec<u8>,
     pub(super) expires: Option<Expires>,
-    /// The value stays as it is, in a document. Its pointer is in the place of the value, and the document stays there
-    /// as long as this state is held.
-    kept: Option<Arc<TableState>>,
+    /// The key keeps its value, whatever that is when the transaction commits ([`super::renewal`]).
+    keeps: bool,
+}
+
+/// The value of a renewed key, or the pointer to its document.
+pub(super) struct Renewed {
+    operation: BatchOperation,
+    bytes: Vec<u8>,
+}
+
+impl Renewed {
+    pub(super) fn of(stored: Stored) -> Self {
+        match stored {
+            Stored::Inline(bytes) => Self { operation: BatchOperation::Put, bytes },
+            Stored::Document(document) => Self { operation: BatchOperation::Renew, bytes: document.encode().to_vec() },
+        }
+    }
+
+    /// The operation of a commit, and the bytes in the place of its value.
+    pub(super) const fn operation(&self) -> (BatchOperation, &[u8]) {
+        (self.operation, self.bytes.as_slice())
+    }
 }
 
 /// The write of a key: a value, or a delete.
@@ -44,7 +63,13 @@ struct TableWrites {
 }
 
 impl TableWrites {
-    fn items(&self) -> impl Iterator<Item = Item<'_>> {
+    fn kept(&self) -> Vec<&[u8]> {
+        let kept = self.keys.iter().filter(|(_, written)| !changes_value(written));
+        kept.map(|(key, _)| key.as_slice()).collect()
+    }
+
+    /// The operations; `renewed` has the values of those keys that keep theirs.
+    fn items<'a>(&'a self, renewed: &mut slice::Iter<'a, Renewed>) -> impl Iterator<Item = Item<'a>> {
         let ranges = self.deleted.fragments().iter().map(|fragment| Item {
             table: &self.table.core,
             operation: BatchOperation::DeleteRange,
@@ -52,23 +77,21 @@ impl TableWrites {
             key: &fragment.low,
             value: fragment.high.as_deref().unwrap_or_default(),
         });
-        ranges.chain(self.keys.iter().map(|(key, written)| Item {
-            table: &self.table.core,
-            operation: match written {
-                Some(Put { kept: None, .. }) => BatchOperation::Put,
-                Some(Put { kept: Some(_), .. }) => BatchOperation::Renew,
-                None => BatchOperation::Delete,
-            },
-            expires: written.as_ref().and_then(|put| put.expires),
-            key,
-            value: value_of(written).unwrap_or_default(),
+        ranges.chain(self.keys.iter().map(|(key, written)| {
+            let (operation, value) = match written {
+                Some(Put { keeps: true, .. }) => renewed.next().expect("a value for each renewal").operation(),
+                Some(put) => (BatchOperation::Put, put.value.as_slice()),
+                None => (BatchOperation::Delete, &[][..]),
+            };
+            let expires = written.as_ref().and_then(|put| put.expires);
+            Item { table: &self.table.core, operation, expires, key, value }
         }))
     }
 }
 
 /// Whether the write changes the value of its key, and not its expiry alone.
 const fn changes_value(written: &Written) -> bool {
-    !matches!(written, Some(Put { kept: Some(_), .. }))
+    !matches!(written, Some(Put { keeps: true, .. }))
 }
 
 /// The value that the write gives the key.
@@ -130,15 +153,12 @@ impl Writes {
 
     /// Sets `key` to `value`, with its expiry; no value is a delete.
     pub(super) fn set(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>, expires: Option<Expires>) {
-        self.write(table, key, value.map(|value| Put { value: value.to_vec(), expires, kept: None }));
+        self.write(table, key, value.map(|value| Put { value: value.to_vec(), expires, keeps: false }));
     }
 
-    /// Sets the expiry of `key`, whose value is a document in `state`.
-    pub(super) fn renew(
-        &mut self, table: &Table, key: &[u8], document: &DocPointer, expires: Expires, state: Arc<TableState>,
-    ) {
-        let value = document.encode().to_vec();
-        self.write(table, key, Some(Put { value, expires: Some(expires), kept: Some(state) }));
+    /// Sets the expiry of `key`, which keeps its value.
+    pub(super) fn renew(&mut self, table: &Table, key: &[u8], expires: Expires) {
+        self.write(table, key, Some(Put { value: Vec::new(), expires: Some(expires), keeps: true }));
     }
 
     fn write(&mut self, table: &Table, key: &[u8], written: Written) {
@@ -217,9 +237,9 @@ impl Writes {
         self.of(table)?.get(key).filter(|written| !changes_value(written))?.as_ref()?.expires
     }
 
-    /// Whether there is a write that keeps a value.
-    pub(super) fn keep_any(&self) -> bool {
-        self.tables.iter().any(|table| table.keys.values().any(|written| !changes_value(written)))
+    /// The keys that keep their values, table by table, in key order.
+    pub(super) fn kept(&self) -> impl Iterator<Item = (&Table, Vec<&[u8]>)> {
+        self.tables.iter().map(|table| (&table.table, table.kept())).filter(|(_, keys)| !keys.is_empty())
     }
 
     /// The writes within bounds that change a value.
@@ -238,9 +258,12 @@ impl Writes {
         self.tables.iter().find(|known| known.table.core.id == table).map(|known| &known.keys)
     }
 
-    /// All writes, table by table, in key order.
-    pub(super) fn items(&self) -> Vec<Item<'_>> {
-        self.tables.iter().flat_map(TableWrites::items).collect()
+    /// All writes, table by table, in key order. `renewed` has the values of [`Writes::kept`].
+    pub(super) fn items<'a>(&'a self, renewed: &'a [Renewed]) -> Vec<Item<'a>> {
+        let mut renewed = renewed.iter();
+        let mut items = Vec::new();
+        self.tables.iter().for_each(|table| items.extend(table.items(&mut renewed)));
+        items
     }
 
     /// A point to roll back to.
