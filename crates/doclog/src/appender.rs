@@ -9,12 +9,11 @@
 //!
 //! Invariant: an unfinished or failed append leaves nothing behind but room that is given out again.
 
-use psync::File;
+use psync::{File, Writer};
 
 use crate::format::{ALIGNMENT, encode_header, identity_crc};
 use crate::pack::{Packed, pack};
 use crate::segments::{Lane, Reservation};
-use crate::write::Writer;
 use crate::{DocLength, DocLog, DocPointer, Result};
 
 /// Appends documents to a log. Made by [`DocLog::appender`] and [`DocLog::mover`].
@@ -131,7 +130,7 @@ impl<'a> Appender<'a> {
     /// # Errors
     /// When the disk is full or a write fails. The documents are then gone with the appender.
     pub fn write(&mut self) -> Result<()> {
-        self.writer.take().map_or(Ok(()), Writer::finish)
+        Ok(self.writer.take().map_or(Ok(()), Writer::finish)?)
     }
 
     /// The files of the documents.

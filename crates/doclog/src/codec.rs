@@ -8,13 +8,12 @@
 
 use crate::Compression;
 
-/// The reason that stored bytes do not become a document.
+/// The reason that stored bytes are not what was compressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub enum Flaw {
     /// The defect of the bytes.
     Damage(String),
     /// This build does not have the codec.
-    #[cfg_attr(all(feature = "lz4", feature = "zstd"), expect(dead_code, reason = "this build has all of them"))]
     NotBuilt(Compression),
 }
 
@@ -44,6 +43,24 @@ pub(crate) fn decompress(compression: Compression, stored: Vec<u8>, expected: us
         Compression::Zstd => zstandard::decompress(&stored, expected),
         #[cfg(not(all(feature = "lz4", feature = "zstd")))]
         missing => Err(Flaw::NotBuilt(missing)),
+    }
+}
+
+impl Compression {
+    /// The bytes, compressed to at most `most` bytes. None if they do not fit, without memory for the compression, and
+    /// where the compression is none or not built.
+    #[must_use]
+    pub fn compress(self, bytes: &[u8], most: usize) -> Option<Vec<u8>> {
+        compress(self, bytes, most)
+    }
+
+    /// The `expected` bytes that [`Compression::compress`] was given.
+    ///
+    /// # Errors
+    /// [`Flaw`].
+    pub fn decompress(self, stored: Vec<u8>, expected: usize) -> Result<Vec<u8>, Flaw> {
+        let bytes = decompress(self, stored, expected)?;
+        if bytes.len() == expected { Ok(bytes) } else { Err(Flaw::Damage(format!("{} bytes", bytes.len()))) }
     }
 }
 

@@ -49,10 +49,10 @@ mod rewrite;
 mod search;
 mod segments;
 mod unflushed;
-mod write;
 
 pub use ahead::ReadAhead;
 pub use appender::{Appender, PackedDocuments};
+pub use codec::Flaw;
 pub use compression::Compression;
 pub use error::{Error, Result};
 pub use files::Content;

@@ -54,6 +54,7 @@ pub fn targets() -> Vec<Target> {
         wal::fuzzing::TARGETS,
         btree::fuzzing::TARGETS,
         append::fuzzing::TARGETS,
+        lsm::fuzzing::TARGETS,
         braid::fuzzing::TARGETS,
     ];
     let target = |(name, take, valid): &psync::fuzzing::Target| {

@@ -40,6 +40,7 @@ pub mod sim;
 mod spares;
 mod stream;
 mod traffic;
+mod writer;
 
 pub use backend::BackendKind;
 pub use buffer::{BLOCK, Buffer, SECTOR};
@@ -52,3 +53,4 @@ pub use request::{Completion, Operation, Request};
 pub use spares::Spares;
 pub use stream::Stream;
 pub use traffic::Background;
+pub use writer::Writer;

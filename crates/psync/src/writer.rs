@@ -1,12 +1,10 @@
-//! Writing documents into the room reserved for them.
+//! Writing long runs of bytes in few large requests.
 //!
 //! 1. Adjacent bytes become pieces of up to [`PIECE_BYTES`].
 //! 2. Few pieces are handed over together when all are there, as one psync. Of many pieces, no more than
 //!    [`PIECES_IN_FLIGHT`] are in memory at a time; full pieces are written while the next ones are filled.
 
-use psync::{Buffer, Completion, File, Psync, Request, Stream};
-
-use crate::Result;
+use crate::{Buffer, Completion, File, Psync, Request, Result, Stream};
 
 /// Maximum size of one write, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
@@ -24,8 +22,8 @@ struct Piece {
     filled: usize,
 }
 
-/// Collects the pieces of a call.
-pub(crate) struct Writer<'a> {
+/// Writes the bytes that it is given, in pieces: see the example of [`Writer::put`]. Nothing is flushed.
+pub struct Writer<'a> {
     psync: &'a Psync,
     /// Number of bytes still to come, if known, which decides the size of pieces.
     expected: Option<u64>,
@@ -35,11 +33,13 @@ pub(crate) struct Writer<'a> {
     gathered: Vec<Request>,
     stream: Option<Stream>,
     spare: Vec<Buffer>,
-    outcome: psync::Result<()>,
+    outcome: Result<()>,
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(psync: &'a Psync, expected: Option<u64>) -> Self {
+    /// A writer of `expected` bytes, or of an unknown number of them.
+    #[must_use]
+    pub fn new(psync: &'a Psync, expected: Option<u64>) -> Self {
         Self {
             psync,
             expected,
@@ -52,8 +52,26 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Takes the bytes that go to `offset` of a file.
-    pub(crate) fn put(&mut self, file: &File, mut offset: u64, mut bytes: &[u8]) {
+    /// Takes the bytes that go to `offset` of a file. If the file is direct, bytes that come one after the other have
+    /// to begin and end at multiples of its unit ([`File::unit`]).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// use psync::{OpenOptions, Psync, Writer};
+    ///
+    /// let psync = Psync::new(None)?;
+    /// let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+    /// let file = psync.open(&directory.path().join("file"), &options)?;
+    /// let mut writer = Writer::new(&psync, None);
+    /// writer.put(&file, 0, b"one after ");
+    /// writer.put(&file, 10, b"the other");
+    /// writer.finish()?; // one request
+    /// assert_eq!(file.len()?, 19);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn put(&mut self, file: &File, mut offset: u64, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let mut piece = self.piece_at(file, offset);
             let room = &mut piece.buffer[piece.filled..];
@@ -134,7 +152,10 @@ impl<'a> Writer<'a> {
     }
 
     /// Waits until all bytes that were put are written.
-    pub(crate) fn finish(mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When a write failed. Then any of the bytes may be there.
+    pub fn finish(mut self) -> Result<()> {
         if let Some(piece) = self.piece.take() {
             self.close(piece);
         }
@@ -147,6 +168,6 @@ impl<'a> Writer<'a> {
                 self.take(completion);
             }
         }
-        Ok(self.outcome?)
+        self.outcome
     }
 }

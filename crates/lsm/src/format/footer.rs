@@ -1,0 +1,110 @@
+//! The footer: the last bytes of a file, by which the file can be read where nothing else is known of it.
+//!
+//! ```text
+//!  0  magic        8 bytes  "braidsst"
+//!  8  version      u32      1
+//! 12  table        u32
+//! 16  number       u64      of the file
+//! 24  top          10 bytes its place
+//! 34  entries      u64      versions
+//! 42  tombstones   u64      of these
+//! 50  oldest       u64      seq
+//! 58  newest       u64      seq
+//! 66  CRC-32C      u32      of all before
+//! ```
+
+use checksum::crc32c;
+use codec::sized;
+use index::{Damage, Seq, TableId};
+
+use super::{Checked, Place};
+
+const MAGIC: &[u8; 8] = b"braidsst";
+const VERSION: u32 = 1;
+const CRC_AT: usize = 66;
+
+/// What a file is, and how much is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Footer {
+    pub(crate) table: TableId,
+    pub(crate) number: u64,
+    pub(crate) top: Place,
+    pub(crate) entries: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) oldest: Seq,
+    pub(crate) newest: Seq,
+}
+
+impl Footer {
+    /// Bytes of a footer.
+    pub(crate) const BYTES: usize = CRC_AT + 4;
+
+    pub(crate) fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.table.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..34].copy_from_slice(&self.top.encode());
+        let counts = [self.entries, self.tombstones, self.oldest.0, self.newest.0];
+        bytes[34..CRC_AT].as_chunks_mut().0.iter_mut().zip(counts).for_each(|(out, count)| *out = count.to_le_bytes());
+        Self::sign(&mut bytes);
+        bytes
+    }
+
+    /// Puts the right checksum on a footer.
+    pub(crate) fn sign(bytes: &mut [u8; Self::BYTES]) {
+        let crc = crc32c(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Checks a footer.
+    pub(crate) fn decode(bytes: &[u8; Self::BYTES]) -> Checked<Self> {
+        if bytes[..8] != *MAGIC {
+            return Err(Damage::new(0, "magic of a footer", MAGIC.escape_ascii(), bytes[..8].escape_ascii()));
+        }
+        let (expected, found) = (sized::u32_at(bytes, CRC_AT), crc32c(&bytes[..CRC_AT]));
+        if expected != found {
+            let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
+            return Err(Damage::new(CRC_AT, "checksum of a footer", expected, found));
+        }
+        let version = sized::u32_at(bytes, 8);
+        if version != VERSION {
+            return Err(Damage::new(8, "version of a file", VERSION, version));
+        }
+        Ok(Self {
+            table: TableId(sized::u32_at(bytes, 12)),
+            number: sized::u64_at(bytes, 16),
+            top: Place::decode(bytes, 24),
+            entries: sized::u64_at(bytes, 34),
+            tombstones: sized::u64_at(bytes, 42),
+            oldest: Seq(sized::u64_at(bytes, 50)),
+            newest: Seq(sized::u64_at(bytes, 58)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_footer_is_read_as_written_and_no_changed_byte_passes() {
+        let footer = Footer {
+            table: TableId(3),
+            number: 0x0102_0304_0506_0708,
+            top: Place { offset: 77, bytes: 500, crc: 0x0a0b_0c0d },
+            entries: 1000,
+            tombstones: 10,
+            oldest: Seq(4),
+            newest: Seq(1 << 40),
+        };
+        let bytes = footer.encode();
+        assert_eq!(Footer::decode(&bytes).ok(), Some(footer));
+        for at in 0..bytes.len() {
+            let mut changed = bytes;
+            changed[at] ^= 0x40;
+            assert!(Footer::decode(&changed).is_err(), "byte {at}");
+        }
+    }
+}

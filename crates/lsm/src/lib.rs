@@ -1,0 +1,29 @@
+//! The LSM tree: sorted files in levels, merged in the background.
+//!
+//! After O'Neil, Cheng, Gawlick and O'Neil, "The log-structured merge-tree" (Acta Informatica 33(4), 1996), in the
+//! leveled form of LevelDB and RocksDB. This crate owns the files of a tree, and their search, scan, change and check.
+//!
+//! 1. A **file** ([`Sst`]) is written once, in key order ([`Writer`]), and never changed: data blocks, fences by which
+//!    a block is found, and filters of the keys that are in it (`format`).
+//! 2. Many keys are looked up together ([`get_many`]): the partitions and filters of all of them come in one
+//!    psync, and their blocks in the next.
+
+mod blocks;
+mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod scan;
+mod search;
+mod shared;
+mod sst;
+mod writer;
+
+pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
+pub use scan::Scan;
+pub use search::get_many;
+pub use shared::Shared;
+pub use sst::Sst;
+pub use writer::{Format, Writer, Written};
+
+#[cfg(test)]
+mod tests;

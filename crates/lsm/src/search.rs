@@ -1,0 +1,124 @@
+//! Lookups of many keys at once, each in several files.
+//!
+//! 1. For each key come the files that may have it, the newest first. All partitions and filters of all keys and files
+//!    are fetched in one psync, because most of them are in memory, and a key is in few files.
+//! 2. Then each key asks the newest file whose filter does not exclude it, all keys in one psync. A key that is not
+//!    found asks the next one, so the last psyncs have few keys.
+//!
+//! Invariant: of two files of a key, the version in the newer one is not the older version. So the first file with a
+//! version at or below a seq has the newest of them.
+
+use std::sync::Arc;
+
+use index::{Found, Moment, Result, Update};
+
+use crate::blocks::{Kind, Loaded};
+use crate::format::filter::Hash;
+use crate::shared::{Shared, Want};
+use crate::sst::Sst;
+
+/// A key, and the files that may have it.
+pub(crate) struct Asked<'a> {
+    pub(crate) key: &'a [u8],
+    /// The newest first.
+    pub(crate) files: Vec<&'a Sst>,
+}
+
+/// Looks keys up in a file; `out[i]` is left as it is where the file has no version of `keys[i]` at or below the seq of
+/// `at`.
+///
+/// # Errors
+/// When a read fails, or what was read does not check.
+pub fn get_many(shared: &Shared, sst: &Sst, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
+    let asked: Vec<_> = keys.iter().map(|key| Asked { key, files: vec![sst] }).collect();
+    find(shared, &asked, at, &mut |index, update| out[index] = Some(Found::of(update, at.now)))
+}
+
+/// The place of a key in a file: a block that may have it, and where the next one is if it has too many versions.
+struct Way<'a> {
+    sst: &'a Sst,
+    /// Index in the top, and in the partition.
+    partition: usize,
+    block: usize,
+    fences: Arc<Loaded>,
+}
+
+/// Shows each of the keys its newest version at or below the seq of `at`, with its index, if there is one.
+pub(crate) fn find(
+    shared: &Shared, asked: &[Asked<'_>], at: Moment, show: &mut dyn FnMut(usize, &Update<'_>),
+) -> Result<()> {
+    let mut ways = ways(shared, asked)?;
+    let mut open: Vec<usize> = (0..asked.len()).filter(|index| !ways[*index].is_empty()).collect();
+    while !open.is_empty() {
+        let wants: Vec<_> = open.iter().map(|index| ways[*index][0].want()).collect();
+        let blocks = shared.blocks(&wants)?;
+        let mut left = Vec::new();
+        for (index, loaded) in open.into_iter().zip(blocks) {
+            let (key, block) = (asked[index].key, loaded.data());
+            if let Some(found) = block.find(key, at.seq) {
+                show(index, &Update { key, seq: block.seq(found), operation: block.operation(found) });
+                continue;
+            }
+            let way = &mut ways[index];
+            if !way[0].advance(shared, key)? {
+                way.remove(0);
+            }
+            if !way.is_empty() {
+                left.push(index);
+            }
+        }
+        open = left;
+    }
+    Ok(())
+}
+
+/// For each key the ways through the files whose filters do not exclude it.
+fn ways<'a>(shared: &Shared, asked: &[Asked<'a>]) -> Result<Vec<Vec<Way<'a>>>> {
+    let mut wants = Vec::new();
+    for Asked { key, files } in asked {
+        for sst in files {
+            let top = sst.top(shared)?.fences();
+            let partition = top.seek(key);
+            let filter = top.place(partition, 1);
+            wants.push(Want { sst, place: top.place(partition, 0), kind: Kind::Partition });
+            wants.extend((filter.bytes > 0).then_some(Want { sst, place: filter, kind: Kind::Filter }));
+        }
+    }
+    let mut blocks = shared.blocks(&wants)?.into_iter().zip(&wants).peekable();
+    let mut ways = Vec::with_capacity(asked.len());
+    for Asked { key, files } in asked {
+        let (hash, mut of_key) = (Hash::of(key), Vec::new());
+        for sst in files {
+            let (fences, _) = blocks.next().expect("a partition for each file");
+            let filter = blocks.next_if(|(_, want)| want.kind == Kind::Filter);
+            if filter.is_none_or(|(filter, _)| filter.filter().may_have(hash)) {
+                let (partition, block) = (sst.top(shared)?.fences().seek(key), fences.fences().seek(key));
+                of_key.push(Way { sst, partition, block, fences });
+            }
+        }
+        ways.push(of_key);
+    }
+    Ok(ways)
+}
+
+impl<'a> Way<'a> {
+    fn want(&self) -> Want<'a> {
+        Want { sst: self.sst, place: self.fences.fences().place(self.block, 0), kind: Kind::Data }
+    }
+
+    /// Goes on to the next block with versions of `key`; false if there is none.
+    fn advance(&mut self, shared: &Shared, key: &[u8]) -> Result<bool> {
+        self.block += 1;
+        if self.block < self.fences.fences().len() {
+            return Ok(self.fences.fences().is_key(self.block, key));
+        }
+        let top = self.sst.top(shared)?.fences();
+        (self.partition, self.block) = (self.partition + 1, 0);
+        if self.partition >= top.len() || !top.is_key(self.partition, key) {
+            return Ok(false);
+        }
+        let want = Want { sst: self.sst, place: top.place(self.partition, 0), kind: Kind::Partition };
+        self.fences = shared.blocks(&[want])?.pop().expect("a block for each want");
+        Ok(true)
+    }
+}

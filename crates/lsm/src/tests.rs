@@ -1,0 +1,235 @@
+//! Files that are written, looked into and walked through, against the versions that went in.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use doclog::Compression;
+use index::{Direction, Found, Moment, Operation, Payload, Seq, TableId, Time, Update};
+use proptest::prelude::*;
+use psync::BLOCK;
+use psync::sim::{Garble, SimDisk};
+use space::{FileStore, StreamKind};
+
+use crate::{Format, Scan, Shared, Sst, Writer, get_many};
+
+const TABLE: TableId = TableId(3);
+const PLAIN: Format = Format { compression: Compression::None, filter_tenths: 100 };
+
+/// A key, a seq, and the bytes of a value; none for a tombstone.
+type Version = (Vec<u8>, u64, Option<Vec<u8>>);
+
+fn update((key, seq, value): &Version) -> Update<'_> {
+    let put = |value| Operation::Put(Payload::Inline(value), None);
+    Update { key, seq: Seq(*seq), operation: value.as_deref().map_or(Operation::Delete, put) }
+}
+
+fn store(disk: &SimDisk) -> FileStore {
+    FileStore::open(disk.psync(), Path::new("/db"), false).expect("a store")
+}
+
+/// Writes a file of these versions, which are in order.
+fn write(store: &FileStore, number: u64, versions: &[Version], format: Format) -> Sst {
+    let file = Sst::create(store, StreamKind::Node, TABLE, number).expect("a file");
+    let mut writer = Writer::new(store.psync(), file, TABLE, number, format);
+    for versions in versions.chunk_by(|one, other| one.0 == other.0) {
+        writer.push(&versions.iter().map(update).collect::<Vec<_>>());
+    }
+    Sst::new(StreamKind::Node, writer.finish().expect("room").expect("something was written"))
+}
+
+fn value(number: u64, bytes: usize) -> Vec<u8> {
+    let mut value = vec![0; bytes];
+    value.iter_mut().zip(number.to_le_bytes().into_iter().cycle()).for_each(|(out, byte)| *out = byte);
+    value
+}
+
+fn found(versions: &[Version], key: &[u8], seq: u64) -> Option<Found> {
+    let first = versions.partition_point(|version| version.0.as_slice() < key);
+    let of_key = versions[first..].iter().take_while(|version| version.0 == key);
+    of_key.into_iter().find(|version| version.1 <= seq).map(|version| Found::of(&update(version), Time(0)))
+}
+
+fn walked(shared: &Arc<Shared>, sst: &Arc<Sst>, from: Option<&[u8]>, direction: Direction) -> Vec<Version> {
+    let mut scan = Scan::new(shared, sst, from, direction).expect("reads");
+    let mut walked = Vec::new();
+    while scan.advance().expect("reads") {
+        let Update { key, seq, operation } = scan.current().expect("there is one");
+        let value = match operation {
+            Operation::Put(Payload::Inline(value), _) => Some(value.to_vec()),
+            _ => None,
+        };
+        walked.push((key.to_vec(), seq.0, value));
+    }
+    assert!(!scan.advance().expect("the end stays the end"));
+    walked
+}
+
+fn check(versions: &[Version], probes: &[Vec<u8>], format: Format) {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let sst = Arc::new(write(&store, 7, versions, format));
+    for cache_bytes in [0, 1 << 20] {
+        let shared = Arc::new(Shared::new(&store, cache_bytes));
+        let keys: Vec<&[u8]> = versions.iter().map(|version| &version.0).chain(probes).map(Vec::as_slice).collect();
+        for seq in [0, 5, u64::MAX] {
+            let mut out = vec![None; keys.len()];
+            get_many(&shared, &sst, &keys, Moment::from(Seq(seq)), &mut out).expect("reads");
+            for (key, out) in keys.iter().zip(out) {
+                assert_eq!(out, found(versions, key, seq), "{key:?} at {seq}");
+            }
+        }
+        let all = versions.to_vec();
+        let reversed: Vec<Version> = all.iter().rev().cloned().collect();
+        assert!(walked(&shared, &sst, None, Direction::Forward) == all);
+        assert!(walked(&shared, &sst, None, Direction::Backward) == reversed);
+        for from in probes.iter().chain(versions.iter().map(|version| &version.0).step_by(versions.len() / 2 + 1)) {
+            let ahead: Vec<_> = all.iter().filter(|version| version.0 >= *from).cloned().collect();
+            let behind: Vec<_> = reversed.iter().filter(|version| version.0 <= *from).cloned().collect();
+            assert!(walked(&shared, &sst, Some(from), Direction::Forward) == ahead, "{from:?}");
+            assert!(walked(&shared, &sst, Some(from), Direction::Backward) == behind, "{from:?}");
+        }
+    }
+    let again = Sst::find(&store, StreamKind::Node, TABLE, 7).expect("its footer checks");
+    assert_eq!(again.written().footer, sst.written().footer);
+    assert_eq!((&sst.written().low, &sst.written().high), (&versions[0].0, &versions[versions.len() - 1].0));
+    assert_eq!(sst.written().footer.entries, versions.len() as u64);
+}
+
+fn in_order(mut versions: Vec<Version>) -> Vec<Version> {
+    versions.sort_by(|one, other| one.0.cmp(&other.0).then(other.1.cmp(&one.1)));
+    versions.dedup_by(|one, other| (&one.0, one.1) == (&other.0, other.1));
+    versions
+}
+
+fn formats() -> impl Iterator<Item = Format> {
+    let tenths = [0, 50, 100];
+    Compression::ALL.into_iter().zip(tenths).map(|(compression, filter_tenths)| Format { compression, filter_tenths })
+}
+
+#[test]
+fn files_of_all_lengths_have_what_was_put_in() {
+    for (count, bytes) in [(1, 0), (10, 30), (1000, 100), (400, 2000), (60, 20_000), (6000, 8)] {
+        let key = |number: u64| format!("key {:08}", number * 7 % (count * 3)).into_bytes();
+        let versions =
+            in_order((0..count).map(|number| (key(number), number % 11, Some(value(number, bytes)))).collect());
+        let probes = [&b""[..], b"key", b"key 00000001", b"z"].map(<[u8]>::to_vec);
+        formats().for_each(|format| check(&versions, &probes, format));
+    }
+}
+
+#[test]
+fn a_key_with_more_versions_than_a_block_has_room_for_is_found_at_any_seq() {
+    for before in [0, 100] {
+        let key = |number: u64| number.to_be_bytes().to_vec();
+        let mut versions: Vec<Version> = (0..before).map(|number| (key(number), 1, Some(value(number, 100)))).collect();
+        versions.extend((0..40).map(|seq| (key(1000), seq, Some(value(seq, 9000)))));
+        versions.extend((0..600).map(|seq| (vec![9; 8000], seq, (seq % 5 > 0).then(|| value(seq, 300)))));
+        versions.extend((1001..1100).map(|number| (key(number), 3, None)));
+        let versions = in_order(versions);
+        let probes = [key(1), key(999), key(1000), key(1001), vec![9; 7999], vec![9; 8001]];
+        formats().for_each(|format| check(&versions, &probes, format));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn any_versions_are_found(
+        versions in prop::collection::vec(
+            (prop::collection::vec(0..4_u8, 0..5), 0..10_u64, prop::option::of(0..6000_usize)), 1..300
+        ),
+        probe in prop::collection::vec(0..4_u8, 0..5)
+    ) {
+        let with_value = |(key, seq, bytes): (Vec<u8>, u64, Option<usize>)| {
+            let value = bytes.map(|bytes| value(seq, bytes));
+            (key, seq, value)
+        };
+        check(&in_order(versions.into_iter().map(with_value).collect()), &[probe], PLAIN);
+    }
+}
+
+fn numbered(count: u64) -> Vec<Version> {
+    (0..count).map(|number| (number.to_be_bytes().to_vec(), number, Some(value(number, 100)))).collect()
+}
+
+#[test]
+fn a_cold_lookup_reads_a_page_once_fences_and_filters_are_in_memory() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let versions = numbered(30_000);
+    let sst = write(&store, 1, &versions, PLAIN);
+    let bytes: usize = versions.iter().map(|(key, _, value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum();
+    let (whole, user) = (sst.written().bytes, bytes as u64);
+    assert!(whole < user + user / 10, "{whole} bytes for {user}: fences, filters and padding are less than a tenth");
+    let shared = Shared::new(&store, 1 << 30);
+    let counted = || store.counters(StreamKind::Node).snapshot();
+    let look = |number: u64, seq| {
+        let (key, before, mut out) = (number.to_be_bytes(), counted(), [None]);
+        get_many(&shared, &sst, &[&key], Moment::from(Seq(seq)), &mut out).expect("reads");
+        let after = counted();
+        (out[0].is_some(), after.reads - before.reads, after.read_bytes - before.read_bytes)
+    };
+    (0..30_000).step_by(30).for_each(|number| assert!(look(number, u64::MAX).0));
+    let (mut reads, mut pages) = (0, 0);
+    for number in (15..30_000).step_by(30) {
+        let (is_there, read, bytes) = look(number, u64::MAX);
+        assert!(is_there);
+        (reads, pages) = (reads + read, pages + bytes.div_ceil(BLOCK as u64));
+    }
+    assert!(reads < 1000 && pages <= reads, "{reads} reads of {pages} pages for 1,000 lookups, half of them warm");
+    let misled: u64 = (40_000..50_000).map(|number| look(number, u64::MAX).1).sum();
+    assert!(misled <= 1, "keys behind the end are excluded: {misled} reads");
+}
+
+#[test]
+fn what_does_not_check_is_told_and_nothing_else_fails() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let versions = numbered(5000);
+    let sst = write(&store, 1, &versions, PLAIN);
+    for how in [Garble::Bit, Garble::Elsewhere(4096), Garble::Elsewhere(-8192)] {
+        for count in 1..6 {
+            let shared = Shared::new(&store, 1 << 20);
+            let keys: Vec<_> = (0..5000_u64).step_by(50).map(u64::to_be_bytes).collect();
+            let keys: Vec<&[u8]> = keys.iter().map(<[u8; 8]>::as_slice).collect();
+            let look = |out: &mut Vec<Option<Found>>| {
+                out.resize(keys.len(), None);
+                get_many(&shared, &sst, &keys, Moment::from(Seq::MAX), out)
+            };
+            disk.garble_read(count, how);
+            let (mut first, mut then) = (Vec::new(), Vec::new());
+            let outcome = look(&mut first);
+            if let Err(error) = &outcome {
+                assert!(error.to_string().contains("damaged"), "{error}");
+            }
+            look(&mut then).expect("the next read is whole");
+            assert!(then.iter().zip(&keys).all(|(found, key)| *found == self::found(&versions, key, u64::MAX)));
+            assert!(first.iter().zip(&then).all(|(one, other)| one.is_none() || one == other));
+        }
+    }
+    let path = disk.files().into_iter().find(|path| path.ends_with("3-1.sst")).expect("the file");
+    let bytes = disk.read_file(&path).expect("it is there").len() as u64;
+    assert!(disk.flip_bit(&path, bytes - 20));
+    let error = Sst::find(&store, StreamKind::Node, TABLE, 1).map(drop).expect_err("its footer was changed");
+    assert!(error.to_string().contains("3-1.sst"), "{error}");
+}
+
+#[test]
+fn golden_file() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let versions: Vec<Version> = [
+        (b"a".to_vec(), 3, Some(b"one".to_vec())),
+        (b"ab".to_vec(), 9, None),
+        (b"ab".to_vec(), 2, Some(vec![7; 3])),
+        (b"b".to_vec(), 4, Some(Vec::new())),
+    ]
+    .into();
+    let sst = write(&store, 1, &versions, PLAIN);
+    let path = disk.files().into_iter().find(|path| path.ends_with("3-1.sst")).expect("the file");
+    let bytes = disk.read_file(&path).expect("it is there");
+    let data = b"\x01\x04\0\0\0\x01\x01\x02\0\0\0\0\0\0\0\x01\0\x03\0\x05\0\x06\0\x03\0\x03\0\x06\0\x06\0\x01\x07\0\x02\x01\x02\x01\x01aababbone\x07\x07\x07";
+    assert_eq!(bytes[..data.len()].escape_ascii().to_string(), data.escape_ascii().to_string());
+    assert_eq!((bytes.len(), sst.written().bytes), (4096, 4096));
+    assert_eq!(checksum::crc32c(&bytes), 465_968_924, "fences, filter, top and footer");
+}
