@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cache::{Cache, Part};
 use index::{Error, Result};
-use psync::{BLOCK, Buffer, File, Request};
+use psync::{Buffer, File, Request};
 use space::FileStore;
 
 use crate::blocks::{Kind, Loaded};
@@ -152,4 +152,3 @@ impl Shared {
     }
 }
 
-const _: () = assert!(WINDOW_BYTES >= 2 * (BLOCK as u64) * 16);
