@@ -13,6 +13,7 @@
 //! table, number of the file, and offset. A stored block has a byte before it that says how it is compressed.
 
 pub(crate) mod block;
+pub(crate) mod edit;
 pub(crate) mod fences;
 pub(crate) mod filter;
 pub(crate) mod footer;

@@ -6,11 +6,14 @@
 
 use doclog::{Compression, DocLength, DocPointer, SegmentId};
 use index::{Expiry, Operation, Payload, Seq, TableId, Update};
+use space::StreamKind;
 
+use crate::Version;
 use crate::format::block::{self, Block, Builder};
+use crate::format::edit::{self, Edit, Record};
 use crate::format::fences::{self, Fences, Maker, Tombstones};
 use crate::format::filter::{self, Filter, Hash};
-use crate::format::footer::Footer;
+use crate::format::footer::{Footer, Written};
 use crate::format::{Place, stored};
 
 /// A name, the function that takes bytes, and the encodings to begin with.
@@ -22,6 +25,7 @@ pub const TARGETS: &[Target] = &[
     ("lsm_fences", fences, all_fences),
     ("lsm_filter", filter, filters),
     ("lsm_footer", footer, footers),
+    ("lsm_record", record, records),
     ("lsm_stored", stored, all_stored),
 ];
 
@@ -126,18 +130,44 @@ fn footer(bytes: &[u8]) {
     }
 }
 
+const TABLE: TableId = TableId(3);
+const FOOTER: Footer = Footer {
+    table: TABLE,
+    number: 70_000,
+    top: Place { offset: 77_000, bytes: 500, crc: 5 },
+    entries: 1000,
+    tombstones: 10,
+    oldest: Seq(4),
+    newest: Seq(1 << 40),
+};
+
 fn footers() -> Vec<Vec<u8>> {
-    let top = Place { offset: 77_000, bytes: 500, crc: 5 };
-    let footer = Footer {
-        table: TableId(3),
-        number: 70_000,
-        top,
-        entries: 1000,
-        tombstones: 10,
-        oldest: Seq(4),
-        newest: Seq(1 << 40),
+    vec![FOOTER.encode().to_vec()]
+}
+
+/// A root record or a redo.
+fn record(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    if bytes.len() < 8 {
+        return;
+    }
+    edit::sign(&mut bytes);
+    for record in [Record::Root, Record::Redo] {
+        if let Ok(edit) = Edit::decode(&bytes, record, TABLE) {
+            assert_eq!(edit.encode(record), bytes, "a record has one encoding");
+            let _ = Version::open(TABLE, StreamKind::Node, &edit.encode(Record::Root));
+        }
+    }
+}
+
+fn records() -> Vec<Vec<u8>> {
+    let written = |number: u64, low: &[u8], high: &[u8]| {
+        let footer = Footer { number, ..FOOTER };
+        Written { bytes: 81_920, low: low.to_vec(), high: high.to_vec(), footer }
     };
-    vec![footer.encode().to_vec()]
+    let added = vec![(0, written(4, b"a", b"k")), (0, written(5, b"c", b"c")), (6, written(2, b"b", b"x"))];
+    let root = Edit { table: TABLE, next: 6, removed: Vec::new(), added: added.clone() };
+    vec![root.encode(Record::Root), Edit { removed: vec![1, 3], ..root }.encode(Record::Redo)]
 }
 
 fn stored(bytes: &[u8]) {

@@ -7,23 +7,33 @@
 //!    a block is found, and filters of the keys that are in it (`format`).
 //! 2. Many keys are looked up together ([`get_many`]): the partitions and filters of all of them come in one
 //!    psync, and their blocks in the next.
+//! 3. Files that do not overlap are a **run** ([`Run`]). A scan walks through all runs at once ([`Merged`]).
+//! 4. A **version** of a tree ([`Version`]) has its files by level, and never changes. A change is a record of files
+//!    that come and go, and makes the next version.
 
 mod blocks;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod merged;
+mod runs;
 mod scan;
 mod search;
 mod shared;
 mod sst;
+mod version;
 mod writer;
 
+pub use format::footer::Written;
 pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
+pub use merged::{Merged, OfKey};
+pub use runs::Run;
 pub use scan::Scan;
 pub use search::get_many;
 pub use shared::Shared;
 pub use sst::Sst;
-pub use writer::{Format, Writer, Written};
+pub use version::Version;
+pub use writer::{Format, Writer};
 
 #[cfg(test)]
 mod tests;

@@ -170,6 +170,11 @@ impl Scan {
         })
     }
 
+    /// The key of the current version.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// The current version, until the walk goes on; none before the first.
     #[must_use]
     pub fn current(&self) -> Option<Update<'_>> {

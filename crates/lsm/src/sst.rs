@@ -8,10 +8,9 @@ use space::{FileStore, StreamKind};
 
 use crate::blocks::{Kind, Loaded};
 use crate::format::Place;
-use crate::format::footer::Footer;
+use crate::format::footer::{Footer, Written};
 use crate::format::stored::Identity;
 use crate::shared::{Shared, Want};
-use crate::writer::Written;
 
 /// The directory of the files of all tables.
 const DIRECTORY: &str = "sst";
@@ -41,8 +40,8 @@ impl Sst {
         Self { name: name_of(table, number), kind, written, top: OnceLock::new() }
     }
 
-    /// The file with this number, by its own footer: for a reader that knows nothing else of it. Its first and last keys
-    /// are not known.
+    /// The file with this number, by its own footer: for a reader that knows nothing else of it. Its first and last
+    /// keys are not known.
     ///
     /// # Errors
     /// When the file cannot be read, or its footer does not check.

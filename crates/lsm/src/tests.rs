@@ -10,7 +10,7 @@ use psync::BLOCK;
 use psync::sim::{Garble, SimDisk};
 use space::{FileStore, StreamKind};
 
-use crate::{Format, Scan, Shared, Sst, Writer, get_many};
+use crate::{Format, Merged, Run, Scan, Shared, Sst, Writer, get_many};
 
 const TABLE: TableId = TableId(3);
 const PLAIN: Format = Format { compression: Compression::None, filter_tenths: 100 };
@@ -212,6 +212,148 @@ fn what_does_not_check_is_told_and_nothing_else_fails() {
     assert!(disk.flip_bit(&path, bytes - 20));
     let error = Sst::find(&store, StreamKind::Node, TABLE, 1).map(drop).expect_err("its footer was changed");
     assert!(error.to_string().contains("3-1.sst"), "{error}");
+}
+
+/// Runs of files, cut after every so many keys, and what a walk through all of them shows: for each key its versions,
+/// with their runs.
+type Shown = Vec<(Vec<u8>, Vec<(usize, u64)>)>;
+
+fn shown(runs: &[Vec<Version>], direction: Direction) -> Shown {
+    let mut keys: Vec<&Vec<u8>> = runs.iter().flatten().map(|version| &version.0).collect();
+    keys.sort_by(|one, other| direction.order(one, other));
+    keys.dedup();
+    let of_key = |key: &Vec<u8>| {
+        let mut versions = Vec::new();
+        for (run, all) in runs.iter().enumerate().rev() {
+            let mut seqs: Vec<_> = all.iter().filter(|version| version.0 == *key).map(|version| version.1).collect();
+            if direction == Direction::Backward {
+                seqs.reverse();
+            }
+            versions.extend(seqs.into_iter().map(|seq| (run, seq)));
+        }
+        (key.clone(), versions)
+    };
+    keys.into_iter().map(of_key).collect()
+}
+
+fn merged(shared: &Arc<Shared>, runs: &[Run], from: Option<&[u8]>, direction: Direction) -> Shown {
+    let mut walk = Merged::new(shared, runs, from, direction).expect("reads");
+    let mut shown = Vec::new();
+    while walk.advance().expect("reads") {
+        let versions = walk.versions().iter().map(|version| (version.run, version.seq.0));
+        shown.push((walk.key().to_vec(), versions.collect()));
+    }
+    shown
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn runs_are_walked_through_together(
+        runs in prop::collection::vec(
+            prop::collection::vec((prop::collection::vec(0..4_u8, 0..4), 0..6_u64, any::<bool>()), 1..60), 1..6
+        ),
+        cut in 1..20_usize, probe in prop::collection::vec(0..4_u8, 0..4)
+    ) {
+        let disk = SimDisk::new(1);
+        let store = store(&disk);
+        let with_value = |(key, seq, is_put): (Vec<u8>, u64, bool)| (key, seq, is_put.then(|| value(seq, 200)));
+        let runs: Vec<Vec<Version>> =
+            runs.into_iter().map(|run| in_order(run.into_iter().map(with_value).collect())).collect();
+        let mut number = 0;
+        let mut files = |versions: &Vec<Version>| {
+            let of_keys: Vec<&[Version]> = versions.chunk_by(|one, other| one.0 == other.0).collect();
+            let files = of_keys.chunks(cut).map(|keys| {
+                number += 1;
+                Arc::new(write(&store, number, &keys.concat(), PLAIN))
+            });
+            files.collect::<Vec<_>>()
+        };
+        let files: Vec<Vec<Arc<Sst>>> = runs.iter().map(&mut files).collect();
+        let sorted: Vec<Run> = files.iter().map(|files| Run::new(files.clone())).collect();
+        let shared = Arc::new(Shared::new(&store, 1 << 20));
+        for direction in [Direction::Forward, Direction::Backward] {
+            let all = shown(&runs, direction);
+            prop_assert_eq!(&merged(&shared, &sorted, None, direction), &all);
+            let is_ahead = |(key, _): &&(Vec<u8>, Vec<(usize, u64)>)| direction.order(key, &probe).is_ge();
+            let ahead: Shown = all.iter().filter(is_ahead).cloned().collect();
+            prop_assert_eq!(merged(&shared, &sorted, Some(&probe), direction), ahead);
+        }
+        // Sublevels: no overlap within one, and of two files that overlap the newer one is in the newer sublevel.
+        let all: Vec<Arc<Sst>> = files.concat();
+        let sublevels = Run::sublevels(&all);
+        prop_assert!(sublevels.len() <= files.len());
+        prop_assert_eq!(sublevels.iter().map(|run| run.files().len()).sum::<usize>(), all.len());
+        for run in &sublevels {
+            prop_assert!(run.files().is_sorted_by(|one, next| one.written().high < next.written().low));
+        }
+        let level = |file: &Arc<Sst>| sublevels.iter().position(|run| run.files().iter().any(|one| Arc::ptr_eq(one, file)));
+        for (index, file) in all.iter().enumerate() {
+            for older in &all[..index] {
+                let (one, other) = (file.written(), older.written());
+                let overlap = one.low <= other.high && other.low <= one.high;
+                prop_assert!(!overlap || level(file) > level(older));
+            }
+            let low = &file.written().low;
+            let is_found = |run: &Run| run.file_of(low).is_some_and(|found| Arc::ptr_eq(found, file));
+            prop_assert!(sublevels.iter().any(is_found));
+        }
+        for (run, versions) in sorted.iter().zip(&runs) {
+            let is_there = versions.iter().any(|version| version.0 == probe);
+            prop_assert!(!is_there || run.file_of(&probe).is_some());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn a_version_finds_the_newest_through_all_changes_of_its_files(
+        changes in prop::collection::vec(
+            (prop::collection::vec((prop::collection::vec(0..4_u8, 1..4), prop::option::of(0..300_usize)), 1..30), any::<bool>()),
+            1..12
+        )
+    ) {
+        let disk = SimDisk::new(1);
+        let store = store(&disk);
+        let shared = Shared::new(&store, 1 << 20);
+        let mut tree = crate::Version::empty(TABLE);
+        let mut all: Vec<Version> = Vec::new();
+        let probes: Vec<Vec<u8>> = (0..64_u8).map(|bits| vec![bits & 3, bits >> 2 & 3, bits >> 4]).collect();
+        for (seq, (writes, compacts)) in (1..).zip(changes) {
+            let with_value = |(key, bytes): (Vec<u8>, Option<usize>)| (key, seq, bytes.map(|bytes| value(seq, bytes)));
+            let batch = in_order(writes.into_iter().map(with_value).collect());
+            let number = 2 * seq;
+            let redo = tree.redo(Vec::new(), vec![(0, write(&store, number, &batch, PLAIN).written().clone())]);
+            tree = tree.replay(StreamKind::Node, &redo).expect("a new file of the first level");
+            prop_assert!(tree.replay(StreamKind::Node, &redo).is_err(), "the file is there already");
+            all = in_order([all, batch].concat());
+            if compacts {
+                // Everything into one file of the last level.
+                let removed: Vec<u64> =
+                    tree.runs().flat_map(|run| run.files().iter().map(|file| file.written().number())).collect();
+                let written = write(&store, number + 1, &all, PLAIN).written().clone();
+                let redo = tree.redo(removed, vec![(6, written)]);
+                tree = tree.replay(StreamKind::Node, &redo).expect("in place of all files");
+                prop_assert_eq!(tree.runs().count(), 1);
+                prop_assert!(tree.replay(StreamKind::Node, &redo).is_err(), "the files are gone already");
+            }
+            let again = crate::Version::open(TABLE, StreamKind::Node, &tree.root()).expect("its own record");
+            prop_assert_eq!(again.root(), tree.root());
+            let keys: Vec<&[u8]> = all.iter().map(|version| &version.0).chain(&probes).map(Vec::as_slice).collect();
+            for at in [1, seq / 2, seq] {
+                let mut out = vec![None; keys.len()];
+                again.get_many(&shared, &keys, Moment::from(Seq(at)), &mut out).expect("reads");
+                for (key, out) in keys.iter().zip(out) {
+                    prop_assert_eq!(out, found(&all, key, at));
+                }
+            }
+        }
+        let overlapping = tree.runs().flat_map(Run::files).next().map(|file| file.written().clone());
+        let overlapping = overlapping.into_iter().flat_map(|written| [(1, written.clone()), (1, written)]).collect();
+        let redo = tree.redo(Vec::new(), overlapping);
+        prop_assert!(tree.replay(StreamKind::Node, &redo).is_err());
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use psync::{BLOCK, File, Psync};
 use crate::format::block::Builder;
 use crate::format::fences::{Maker, Tombstones, between};
 use crate::format::filter::{self, Hash};
-use crate::format::footer::Footer;
+use crate::format::footer::{Footer, Written};
 use crate::format::stored::{self, Identity};
 use crate::format::{BLOCK_BYTES_MAX, Place};
 
@@ -36,18 +36,6 @@ pub struct Format {
     pub compression: Compression,
     /// Tenths of a bit of the filters for each key; 0 for no filters.
     pub filter_tenths: u32,
-}
-
-/// A file that was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// The first key.
-    pub low: Vec<u8>,
-    /// The last key.
-    pub high: Vec<u8>,
-    pub(crate) footer: Footer,
 }
 
 /// A partition whose place is not known yet.
@@ -251,7 +239,8 @@ impl<'a> Writer<'a> {
         self.offset += bytes;
     }
 
-    /// Writes what is left, and tells what is in the file; none where no key was added. The file is still to be flushed.
+    /// Writes what is left, and tells what is in the file; none where no key was added. The file is still to be
+    /// flushed.
     ///
     /// # Errors
     /// When a write failed.

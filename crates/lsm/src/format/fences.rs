@@ -16,14 +16,14 @@
 //! ```
 //!
 //! The key of a fence is not above any key of its block, and above every key of the blocks before. It is as short as
-//! that allows; the first one of a file is empty. Keys of fences rise. They are alike only where the versions of one key
-//! take several blocks: then that key is the key of the first of them, too, and of its partition.
+//! that allows; the first one of a file is empty. Keys of fences rise. They are alike only where the versions of one
+//! key take several blocks: then that key is the key of the first of them, too, and of its partition.
 //!
 //! A fence has the CRC of its block, so a block of another file or of an earlier life of this one does not check, even
 //! if it is whole.
 //!
-//! A block is **bare** if the newest version of each of its keys is a tombstone. A reader that sees its newest seq finds
-//! nothing in it but what hides older versions. Tombstones and seqs are left out where there are none at all.
+//! A block is **bare** if the newest version of each of its keys is a tombstone. A reader that sees its newest seq
+//! finds nothing in it but what hides older versions. Tombstones and seqs are left out where there are none at all.
 //!
 //! Invariant: fences are checked once, as data blocks are.
 

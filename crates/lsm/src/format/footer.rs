@@ -84,6 +84,38 @@ impl Footer {
     }
 }
 
+/// A file that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// The first key.
+    pub low: Vec<u8>,
+    /// The last key.
+    pub high: Vec<u8>,
+    pub(crate) footer: Footer,
+}
+
+impl Written {
+    /// Number of the file.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.footer.number
+    }
+
+    /// Versions in the file.
+    #[must_use]
+    pub const fn entries(&self) -> u64 {
+        self.footer.entries
+    }
+
+    /// Tombstones among them.
+    #[must_use]
+    pub const fn tombstones(&self) -> u64 {
+        self.footer.tombstones
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
