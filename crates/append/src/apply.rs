@@ -149,7 +149,7 @@ impl<'a> Apply<'a> {
             base,
             work: Work::new(batch, due),
             through: batch.through(),
-            rules: Rules { horizon, through: batch.through() },
+            rules: Rules { horizon, through: batch.through(), is_all: true },
             progress,
             again,
             nodes: base.nodes.appender(),

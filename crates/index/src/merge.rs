@@ -13,8 +13,9 @@
 //!      tombstone. If its commit may be applied again, the version stays unchanged, because the last of the two would
 //!      be unknown.
 //! 4. A tombstone that is the oldest remaining version of its key hides nothing from any reader, and goes. There are
-//!    two exceptions:
+//!    three exceptions:
 //!
+//!    - Older versions of its key may be elsewhere ([`Rules::is_all`]).
 //!    - Its commit may be applied again. The tombstone stays, so that a version that it hid is stale when that version
 //!      comes again.
 //!    - A snapshot is older than the tombstone. The tombstone stays, because the snapshot's holder learns from it that
@@ -36,6 +37,9 @@ pub struct Rules<'a> {
     pub horizon: &'a Horizon,
     /// Commits above this seq may be applied again.
     pub through: Seq,
+    /// Whether the entries are all that the structure has of their keys. If not, older versions are elsewhere, and a
+    /// tombstone stays because of what it may hide there.
+    pub is_all: bool,
 }
 
 impl Rules<'_> {
@@ -63,7 +67,7 @@ impl Rules<'_> {
     /// Whether the oldest version of a key is a tombstone that goes.
     fn hides_nothing(&self, oldest: &Update<'_>) -> bool {
         let is_news = self.horizon.oldest().is_some_and(|snapshot| snapshot < oldest.seq);
-        oldest.operation == Operation::Delete && oldest.seq <= self.through && !is_news
+        self.is_all && oldest.operation == Operation::Delete && oldest.seq <= self.through && !is_news
     }
 }
 
@@ -172,7 +176,8 @@ mod tests {
 
     fn kept<'a>(entries: &[Update<'a>], horizon: &Horizon, through: u64) -> (Vec<Update<'a>>, Vec<u64>) {
         let mut dropped = Vec::new();
-        let entries = merge(entries.to_vec(), Rules { horizon, through: Seq(through) }, &mut dropped);
+        let rules = Rules { horizon, through: Seq(through), is_all: true };
+        let entries = merge(entries.to_vec(), rules, &mut dropped);
         (entries, dropped.iter().map(|document| document.offset).collect())
     }
 
@@ -250,6 +255,16 @@ mod tests {
         // A version of another key.
         let other = at(b"b", 1, doc(1));
         assert_eq!(pruned(&[new, other], &[]), (vec![new, other], vec![]));
+    }
+
+    #[test]
+    fn a_tombstone_stays_while_something_older_is_elsewhere() {
+        let entries = [at(b"a", 3, doc(3)), at(b"a", 5, Operation::Delete), at(b"b", 4, Operation::Delete)];
+        let (horizon, mut dropped) = (Horizon::default(), Vec::new());
+        let rules = Rules { horizon: &horizon, through: Seq::MAX, is_all: false };
+        assert_eq!(merge(entries.to_vec(), rules, &mut dropped), entries[1..]);
+        assert_eq!(dropped, [pointer(3)]);
+        assert_eq!(merge(entries[1..].to_vec(), Rules { is_all: true, ..rules }, &mut dropped), []);
     }
 
     #[test]

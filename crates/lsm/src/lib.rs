@@ -10,12 +10,14 @@
 //! 3. Files that do not overlap are a **run** ([`Run`]). A scan walks through all runs at once ([`Merged`]).
 //! 4. A **version** of a tree ([`Version`]) has its files by level, and never changes. A change is a record of files
 //!    that come and go, and makes the next version.
+//! 5. Runs are merged into new files ([`rewrite`]), by the rules that all structures share.
 
 mod blocks;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod merged;
+mod rewrite;
 mod runs;
 mod scan;
 mod search;
@@ -27,6 +29,7 @@ mod writer;
 pub use format::footer::Written;
 pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
 pub use merged::{Merged, OfKey};
+pub use rewrite::{Rewritten, Target, rewrite};
 pub use runs::Run;
 pub use scan::Scan;
 pub use search::get_many;

@@ -28,12 +28,17 @@ enum Owned {
 }
 
 impl OfKey {
-    fn of(update: &Update<'_>, run: usize) -> Self {
+    fn new(update: &Update<'_>, run: usize) -> Self {
         let operation = match update.operation {
             Operation::Put(payload, expiry) => Owned::Put(payload.to_stored(), expiry),
             Operation::Delete => Owned::Delete,
         };
         Self { seq: update.seq, run, operation }
+    }
+
+    /// The version as an update of its key.
+    pub(crate) fn of<'a>(&'a self, key: &'a [u8]) -> Update<'a> {
+        Update { key, seq: self.seq, operation: self.operation() }
     }
 
     /// Its operation.
@@ -86,7 +91,7 @@ impl Merged {
             && walk.key() == self.key
             && let Some(update) = walk.current()
         {
-            self.versions.push(OfKey::of(&update, *run));
+            self.versions.push(OfKey::new(&update, *run));
             if walk.advance()? {
                 self.settle();
             } else {

@@ -117,13 +117,20 @@ impl Shared {
     ) -> Result<()> {
         result?;
         let buffer = buffer.expect("a read has a buffer");
+        // Wants of one block stand together.
+        let mut last: Option<(Key, Arc<Loaded>)> = None;
         for index in &window.wants {
             let want = &wants[*index];
+            if let Some((_, block)) = last.as_ref().filter(|(key, _)| *key == want.key()) {
+                show(*index, Arc::clone(block));
+                continue;
+            }
             let at = usize::try_from(u64::from(want.place.offset) - window.start).expect("a window is short");
             let stored = &buffer[at..at + usize::from(want.place.bytes)];
             let block = Loaded::decode(stored, want.kind, want.place, want.sst.identity(), window.file.path())?;
             let block = Arc::new(block);
             self.cache.insert(want.key(), Arc::clone(&block));
+            last = Some((want.key(), Arc::clone(&block)));
             show(*index, block);
         }
         Ok(())

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use doclog::Compression;
-use index::{Direction, Found, Moment, Operation, Payload, Seq, TableId, Time, Update};
+use index::merge::Rules;
+use index::{Direction, Found, Horizon, Moment, Operation, Payload, Seq, TableId, Time, Update};
 use proptest::prelude::*;
 use psync::BLOCK;
 use psync::sim::{Garble, SimDisk};
 use space::{FileStore, StreamKind};
 
-use crate::{Format, Merged, Run, Scan, Shared, Sst, Writer, get_many};
+use crate::{Format, Merged, Run, Scan, Shared, Sst, Target, Writer, get_many, rewrite};
 
 const TABLE: TableId = TableId(3);
 const PLAIN: Format = Format { compression: Compression::None, filter_tenths: 100 };
@@ -353,6 +354,76 @@ proptest! {
         let overlapping = overlapping.into_iter().flat_map(|written| [(1, written.clone()), (1, written)]).collect();
         let redo = tree.redo(Vec::new(), overlapping);
         prop_assert!(tree.replay(StreamKind::Node, &redo).is_err());
+    }
+}
+
+/// What readers at these seqs see of a key.
+fn seen(versions: &[Version], key: &[u8], seqs: &[u64]) -> Vec<Option<Option<Vec<u8>>>> {
+    let newest = |seq: &u64| {
+        let visible = versions.iter().filter(|version| version.0 == key && version.1 <= *seq);
+        visible.max_by_key(|version| version.1).map(|version| version.2.clone())
+    };
+    seqs.iter().map(newest).collect()
+}
+
+/// As a reader sees it: a tombstone is nothing.
+fn values(seen: Vec<Option<Option<Vec<u8>>>>) -> Vec<Option<Vec<u8>>> {
+    seen.into_iter().map(Option::flatten).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn merged_runs_show_readers_what_they_showed_before(
+        writes in prop::collection::vec(
+            prop::collection::vec((prop::collection::vec(0..4_u8, 1..3), any::<bool>()), 1..40), 2..6
+        ),
+        merges in 0..6_usize, snapshots in prop::collection::btree_set(0..30_u64, 0..3), file_bytes in 1..4000_usize
+    ) {
+        let disk = SimDisk::new(1);
+        let store = store(&disk);
+        let shared = Arc::new(Shared::new(&store, 1 << 20));
+        let mut seq = 0;
+        let mut batch = |run: Vec<(Vec<u8>, bool)>| {
+            let with_value = |(key, is_put): (Vec<u8>, bool)| {
+                seq += 1;
+                (key, seq, is_put.then(|| value(seq, 200)))
+            };
+            in_order(run.into_iter().map(with_value).collect())
+        };
+        let batches: Vec<Vec<Version>> = writes.into_iter().map(&mut batch).collect();
+        let file = |(number, versions): (usize, &Vec<Version>)| {
+            Run::new(vec![Arc::new(write(&store, number as u64, versions, PLAIN))])
+        };
+        let runs: Vec<Run> = batches.iter().enumerate().map(file).collect();
+        let before = batches.concat();
+        let (older, newer) = runs.split_at(merges.min(runs.len()));
+        let horizon: Horizon = snapshots.iter().copied().map(Seq).collect();
+        let rules = Rules { horizon: &horizon, through: Seq::MAX, is_all: true };
+        let mut number = 100;
+        let mut make = || {
+            number += 1;
+            Ok((number, Sst::create(&store, StreamKind::Node, TABLE, number)?))
+        };
+        let target = Target { table: TABLE, format: PLAIN, bytes: file_bytes, make: &mut make };
+        let rewritten = rewrite(&shared, newer, older, rules, target).expect("reads and writes");
+        prop_assert_eq!(rewritten.written.len(), rewritten.files.len());
+        let files = rewritten.written.into_iter().map(|written| Arc::new(Sst::new(StreamKind::Node, written)));
+        let made = Run::new(files.collect());
+        let mut after: Vec<Version> = batches[..older.len()].concat();
+        for file in made.files() {
+            after.extend(walked(&shared, file, None, Direction::Forward));
+        }
+        let mut seqs: Vec<u64> = snapshots.into_iter().collect();
+        seqs.push(u64::MAX);
+        for key in before.iter().map(|version| &version.0) {
+            prop_assert_eq!(values(seen(&before, key, &seqs)), values(seen(&after, key, &seqs)), "{:?}", key);
+        }
+        if older.is_empty() && seqs.len() == 1 {
+            prop_assert!(after.iter().all(|version| version.2.is_some()), "no tombstone is left at the bottom");
+            let keys: Vec<_> = after.iter().map(|version| &version.0).collect();
+            prop_assert!(keys.is_sorted_by(|one, next| one < next), "nor an older version");
+        }
     }
 }
 

@@ -61,7 +61,7 @@ impl<'a> Apply<'a> {
             base,
             root: Root { expires: base.root.expires || expires, ..base.root },
             batch,
-            rules: Rules { horizon, through: batch.through() },
+            rules: Rules { horizon, through: batch.through(), is_all: true },
             progress,
             touching: false,
             again,

@@ -161,7 +161,7 @@ impl Index for Sorted {
 
     fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied> {
         let base = self.current();
-        let rules = Rules { horizon, through: batch.through() };
+        let rules = Rules { horizon, through: batch.through(), is_all: true };
         let updates: Vec<Update<'_>> = (0..batch.len()).map(|index| batch.get(index)).collect();
         let mut dropped = Vec::new();
         let of_key = |updates: &[Update<'_>]| {
@@ -225,7 +225,7 @@ impl Index for Sorted {
 impl Upkeep for Sorted {
     fn compact(&self, part: Part<'_>, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
         let base = self.current();
-        let (rules, mut dropped) = (Rules { horizon, through }, Vec::new());
+        let (rules, mut dropped) = (Rules { horizon, through, is_all: true }, Vec::new());
         let (mut changes, mut bytes, mut next) = (Changes::new(), 0, None);
         for (key, versions) in base.keys.iter().filter(|(key, _)| &***key >= part.from) {
             if bytes >= part.bytes || !part.has(key) {

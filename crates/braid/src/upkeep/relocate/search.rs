@@ -26,7 +26,7 @@ pub(super) fn search(
     view: &dyn View, from: &Position, plan: &Plan, horizon: &Horizon, through: Seq,
 ) -> Result<(Moves, Option<Position>)> {
     let moves = Moves { keys: Vec::new(), versions: Vec::new(), through, class: plan.class };
-    let mut search = Search { moves, plan, rules: Rules { horizon, through }, bytes: 0 };
+    let mut search = Search { moves, plan, rules: Rules { horizon, through, is_all: true }, bytes: 0 };
     let (mut keys, mut next) = (0, None);
     view.documents(&from.key, &mut |key, versions| {
         keys += 1;
