@@ -1,6 +1,6 @@
 //! The codecs of this build.
 //!
-//! 1. [`compress`] and [`decompress`] hand a document to the codec of its compression.
+//! 1. [`Compression::compress`] and [`Compression::decompress`] hand bytes to the codec.
 //! 2. The contexts of Zstandard are kept for reuse, because making one takes longer than compressing a small document.
 //!    At most as many are kept as threads can run at a time. A context that a large document has made large is not
 //!    kept.
@@ -17,41 +17,21 @@ pub enum Flaw {
     NotBuilt(Compression),
 }
 
-/// The document, compressed to at most `most` bytes. None if it does not fit, without memory for the compression, and
-/// without the codec.
-pub(crate) fn compress(compression: Compression, document: &[u8], most: usize) -> Option<Vec<u8>> {
-    let _used_by_codecs = (document, most);
-    match compression {
-        Compression::None => None,
-        #[cfg(feature = "lz4")]
-        Compression::Lz4 => lz4::compress(document, most),
-        #[cfg(feature = "zstd")]
-        Compression::Zstd => zstandard::compress(document, most),
-        #[cfg(not(all(feature = "lz4", feature = "zstd")))]
-        _ => None,
-    }
-}
-
-/// The document of `expected` bytes, or of another length.
-pub(crate) fn decompress(compression: Compression, stored: Vec<u8>, expected: usize) -> Result<Vec<u8>, Flaw> {
-    let _used_by_codecs = expected;
-    match compression {
-        Compression::None => Ok(stored),
-        #[cfg(feature = "lz4")]
-        Compression::Lz4 => lz4::decompress(&stored, expected),
-        #[cfg(feature = "zstd")]
-        Compression::Zstd => zstandard::decompress(&stored, expected),
-        #[cfg(not(all(feature = "lz4", feature = "zstd")))]
-        missing => Err(Flaw::NotBuilt(missing)),
-    }
-}
-
 impl Compression {
     /// The bytes, compressed to at most `most` bytes. None if they do not fit, without memory for the compression, and
     /// where the compression is none or not built.
     #[must_use]
     pub fn compress(self, bytes: &[u8], most: usize) -> Option<Vec<u8>> {
-        compress(self, bytes, most)
+        let _used_by_codecs = (bytes, most);
+        match self {
+            Self::None => None,
+            #[cfg(feature = "lz4")]
+            Self::Lz4 => lz4::compress(bytes, most),
+            #[cfg(feature = "zstd")]
+            Self::Zstd => zstandard::compress(bytes, most),
+            #[cfg(not(all(feature = "lz4", feature = "zstd")))]
+            _ => None,
+        }
     }
 
     /// The `expected` bytes that [`Compression::compress`] was given.
@@ -59,7 +39,15 @@ impl Compression {
     /// # Errors
     /// [`Flaw`].
     pub fn decompress(self, stored: Vec<u8>, expected: usize) -> Result<Vec<u8>, Flaw> {
-        let bytes = decompress(self, stored, expected)?;
+        let bytes = match self {
+            Self::None => stored,
+            #[cfg(feature = "lz4")]
+            Self::Lz4 => lz4::decompress(&stored, expected)?,
+            #[cfg(feature = "zstd")]
+            Self::Zstd => zstandard::decompress(&stored, expected)?,
+            #[cfg(not(all(feature = "lz4", feature = "zstd")))]
+            missing => return Err(Flaw::NotBuilt(missing)),
+        };
         if bytes.len() == expected { Ok(bytes) } else { Err(Flaw::Damage(format!("{} bytes", bytes.len()))) }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::borrow::Cow;
 
-use crate::codec::{Flaw, compress, decompress};
+use crate::codec::Flaw;
 use crate::format::{ALIGNMENT, HEADER, stored_bytes};
 use crate::limits::DOCUMENT_BYTES_MAX;
 use crate::{Compression, DocLength, Error, Result};
@@ -29,7 +29,7 @@ pub(crate) fn pack(compression: Compression, document: &[u8]) -> Result<Packed<'
     let length = plain.ok_or(Error::TooLarge { length: bytes })?;
     let as_it_is = || Packed { bytes: Cow::Borrowed(document), length };
     let Some(most) = worth_storing(document.len()) else { return Ok(as_it_is()) };
-    let packed = compress(compression, document, most);
+    let packed = compression.compress(document, most);
     let Some(packed) = packed.filter(|packed| !packed.is_empty()) else { return Ok(as_it_is()) };
     let length = DocLength::compressed(compression, packed.len(), document.len());
     Ok(Packed { bytes: Cow::Owned(packed), length })
@@ -47,12 +47,7 @@ fn worth_storing(document: usize) -> Option<usize> {
 pub(crate) fn unpack(length: DocLength, stored: Vec<u8>) -> std::result::Result<Vec<u8>, Flaw> {
     let expected = usize::try_from(length.original()).map_err(|error| Flaw::Damage(error.to_string()))?;
     let compression = length.compression().ok_or_else(|| Flaw::Damage("no known compression".to_owned()))?;
-    let document = decompress(compression, stored, expected)?;
-    if compression == Compression::None || document.len() == expected {
-        Ok(document)
-    } else {
-        Err(Flaw::Damage(format!("{} bytes", document.len())))
-    }
+    compression.decompress(stored, expected)
 }
 
 #[cfg(all(test, feature = "lz4", feature = "zstd"))]

@@ -111,6 +111,11 @@ impl Damage {
         Self { offset, what, expected: expected.to_string(), found: found.to_string() }
     }
 
+    /// A checksum at `offset` of the decoded bytes that is not that of the bytes.
+    pub fn of_checksum(offset: usize, what: &'static str, expected: u32, found: u32) -> Self {
+        Self::new(offset, what, format_args!("{expected:#010x}"), format_args!("{found:#010x}"))
+    }
+
     /// The error of damage in bytes that were decoded from `offset` of `file` on.
     #[must_use]
     pub fn at(self, file: impl Display, offset: u64) -> Error {

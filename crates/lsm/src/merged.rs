@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use index::{Direction, Operation, Result, Seq, Stored, Update};
+use index::{Direction, Found, Operation, Result, Stored, Time, Update};
 
 use crate::runs::{Run, RunScan};
 use crate::shared::Shared;
@@ -14,40 +14,18 @@ use crate::shared::Shared;
 /// A version of the current key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfKey {
-    /// The commit that made it.
-    pub seq: Seq,
     /// Index of the run that has it, among those of the walk: a higher one is newer.
     pub run: usize,
-    operation: Owned,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Owned {
-    Put(Stored, Option<index::Expiry>),
-    Delete,
+    /// The version, expired or not.
+    pub version: Found,
 }
 
 impl OfKey {
-    fn new(update: &Update<'_>, run: usize) -> Self {
-        let operation = match update.operation {
-            Operation::Put(payload, expiry) => Owned::Put(payload.to_stored(), expiry),
-            Operation::Delete => Owned::Delete,
-        };
-        Self { seq: update.seq, run, operation }
-    }
-
     /// The version as an update of its key.
     pub(crate) fn of<'a>(&'a self, key: &'a [u8]) -> Update<'a> {
-        Update { key, seq: self.seq, operation: self.operation() }
-    }
-
-    /// Its operation.
-    #[must_use]
-    pub fn operation(&self) -> Operation<'_> {
-        match &self.operation {
-            Owned::Put(stored, expiry) => Operation::Put(stored.as_payload(), *expiry),
-            Owned::Delete => Operation::Delete,
-        }
+        let Found { seq, value, expiry } = &self.version;
+        let put = |stored: &'a Stored| Operation::Put(stored.as_payload(), *expiry);
+        Update { key, seq: *seq, operation: value.as_ref().map_or(Operation::Delete, put) }
     }
 }
 
@@ -91,7 +69,8 @@ impl Merged {
             && walk.key() == self.key
             && let Some(update) = walk.current()
         {
-            self.versions.push(OfKey::new(&update, *run));
+            // At time 0 nothing has expired.
+            self.versions.push(OfKey { run: *run, version: Found::of(&update, Time(0)) });
             if walk.advance()? {
                 self.settle();
             } else {

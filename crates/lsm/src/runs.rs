@@ -35,8 +35,8 @@ impl Run {
         (file.written().low.as_slice() <= key).then_some(file)
     }
 
-    /// Sorts files into runs: each goes to the oldest run that has no file which it overlaps and is not older than one
-    /// that has. `files` are in the order of their numbers, the oldest first; so are the runs.
+    /// Sorts files into runs. Each file goes to the run behind the newest one in which it overlaps a file, and to the
+    /// oldest where there is none. `files` are in the order of their numbers, the oldest first; so are the runs.
     #[must_use]
     pub fn sublevels(files: &[Arc<Sst>]) -> Vec<Self> {
         let mut runs: Vec<Vec<Arc<Sst>>> = Vec::new();

@@ -6,9 +6,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use index::{Direction, Operation, Result, Seq, Update};
+use index::{Direction, Result, Update};
 
 use crate::blocks::{Kind, Loaded};
+use crate::format::fences::Fences;
 use crate::shared::{Shared, Want};
 use crate::sst::Sst;
 
@@ -55,21 +56,10 @@ impl Scan {
     }
 
     fn seek(&mut self, from: Option<&[u8]>) -> Result<()> {
-        let top = Arc::clone(self.sst.top(&self.shared)?);
-        let top = top.fences();
-        let partition = match (self.direction, from) {
-            (Direction::Forward, from) => from.map_or(0, |from| top.seek(from)),
-            (Direction::Backward, None) => top.len() - 1,
-            (Direction::Backward, Some(from)) => top.seek_last(from),
-        };
+        let top = self.sst.top(&self.shared)?;
+        let partition = first(top.fences(), from, self.direction);
         let fences = self.partition(partition)?;
-        let fences = fences.fences();
-        let block = match (self.direction, from) {
-            (Direction::Forward, from) => from.map_or(0, |from| fences.seek(from)),
-            (Direction::Backward, None) => fences.len() - 1,
-            (Direction::Backward, Some(from)) => fences.seek_last(from),
-        };
-        self.next = Some((partition, block));
+        self.next = Some((partition, first(fences.fences(), from, self.direction)));
         let Some(from) = from else { return Ok(()) };
         // Versions before the beginning, in the first block or, if all of it is before, in the first two.
         while self.load()? {
@@ -95,7 +85,7 @@ impl Scan {
         }
         let place = self.sst.top(&self.shared)?.fences().place(index, 0);
         let want = Want { sst: &self.sst, place, kind: Kind::Partition };
-        let fences = self.shared.blocks(&[want])?.pop().expect("a block for each want");
+        let fences = self.shared.block(want)?;
         self.fences = Some((index, Arc::clone(&fences)));
         Ok(fences)
     }
@@ -179,7 +169,17 @@ impl Scan {
     #[must_use]
     pub fn current(&self) -> Option<Update<'_>> {
         let (block, index) = self.place()?;
-        let (seq, operation): (Seq, Operation<'_>) = (block.data().seq(index), block.data().operation(index));
-        Some(Update { key: &self.key, seq, operation })
+        let block = block.data();
+        Some(Update { key: &self.key, seq: block.seq(index), operation: block.operation(index) })
+    }
+}
+
+/// The block in which a walk from `from` on begins.
+fn first(fences: Fences<'_>, from: Option<&[u8]>, direction: Direction) -> usize {
+    match (direction, from) {
+        (Direction::Forward, None) => 0,
+        (Direction::Forward, Some(from)) => fences.seek(from),
+        (Direction::Backward, None) => fences.len() - 1,
+        (Direction::Backward, Some(from)) => fences.seek_last(from),
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn find(
 
 /// For each key the ways through the files whose filters do not exclude it.
 fn ways<'a>(shared: &Shared, asked: &[Asked<'a>]) -> Result<Vec<Vec<Way<'a>>>> {
-    let mut wants = Vec::new();
+    let (mut wants, mut partitions) = (Vec::new(), Vec::new());
     for Asked { key, files } in asked {
         for sst in files {
             let top = sst.top(shared)?.fences();
@@ -82,17 +82,19 @@ fn ways<'a>(shared: &Shared, asked: &[Asked<'a>]) -> Result<Vec<Vec<Way<'a>>>> {
             let filter = top.place(partition, 1);
             wants.push(Want { sst, place: top.place(partition, 0), kind: Kind::Partition });
             wants.extend((filter.bytes > 0).then_some(Want { sst, place: filter, kind: Kind::Filter }));
+            partitions.push(partition);
         }
     }
     let mut blocks = shared.blocks(&wants)?.into_iter().zip(&wants).peekable();
+    let mut partitions = partitions.into_iter();
     let mut ways = Vec::with_capacity(asked.len());
     for Asked { key, files } in asked {
         let (hash, mut of_key) = (Hash::of(key), Vec::new());
-        for sst in files {
+        for (sst, partition) in files.iter().zip(partitions.by_ref()) {
             let (fences, _) = blocks.next().expect("a partition for each file");
             let filter = blocks.next_if(|(_, want)| want.kind == Kind::Filter);
             if filter.is_none_or(|(filter, _)| filter.filter().may_have(hash)) {
-                let (partition, block) = (sst.top(shared)?.fences().seek(key), fences.fences().seek(key));
+                let block = fences.fences().seek(key);
                 of_key.push(Way { sst, partition, block, fences });
             }
         }
@@ -118,7 +120,7 @@ impl<'a> Way<'a> {
             return Ok(false);
         }
         let want = Want { sst: self.sst, place: top.place(self.partition, 0), kind: Kind::Partition };
-        self.fences = shared.blocks(&[want])?.pop().expect("a block for each want");
+        self.fences = shared.block(want)?;
         Ok(true)
     }
 }

@@ -81,12 +81,16 @@ impl Shared {
     /// These blocks, in their order. Those that are not cached are read in one psync.
     pub(crate) fn blocks(&self, wants: &[Want<'_>]) -> Result<Vec<Arc<Loaded>>> {
         let mut blocks: Vec<_> = wants.iter().map(|want| self.cache.get(&want.key())).collect();
-        let missing = || (0..blocks.len()).filter(|index| blocks[*index].is_none()).collect::<Vec<_>>();
-        let missing = missing();
+        let missing: Vec<_> = (0..blocks.len()).filter(|index| blocks[*index].is_none()).collect();
         if !missing.is_empty() {
             self.read(wants, missing, &mut |index, block| blocks[index] = Some(block))?;
         }
         Ok(blocks.into_iter().map(|block| block.expect("found or read")).collect())
+    }
+
+    /// As [`Shared::blocks`], of one.
+    pub(crate) fn block(&self, want: Want<'_>) -> Result<Arc<Loaded>> {
+        Ok(self.blocks(&[want])?.pop().expect("a block for each want"))
     }
 
     /// Reads some of the wanted blocks in one psync, and caches them.

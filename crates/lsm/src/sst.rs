@@ -67,7 +67,7 @@ impl Sst {
     }
 
     pub(crate) const fn identity(&self) -> Identity {
-        Identity { table: self.written.footer.table, number: self.written.footer.number }
+        self.written.footer.identity()
     }
 
     /// What is in the file.
@@ -97,7 +97,7 @@ impl Sst {
             return Ok(top);
         }
         let want = Want { sst: self, place: self.written.footer.top, kind: Kind::Top };
-        let top = shared.blocks(&[want])?.pop().expect("a block for each want");
+        let top = shared.block(want)?;
         Ok(self.top.get_or_init(|| top))
     }
 }

@@ -241,7 +241,7 @@ fn merged(shared: &Arc<Shared>, runs: &[Run], from: Option<&[u8]>, direction: Di
     let mut walk = Merged::new(shared, runs, from, direction).expect("reads");
     let mut shown = Vec::new();
     while walk.advance().expect("reads") {
-        let versions = walk.versions().iter().map(|version| (version.run, version.seq.0));
+        let versions = walk.versions().iter().map(|version| (version.run, version.version.seq.0));
         shown.push((walk.key().to_vec(), versions.collect()));
     }
     shown

@@ -16,7 +16,7 @@ use crate::format::block::Builder;
 use crate::format::fences::{Maker, Tombstones, between};
 use crate::format::filter::{self, Hash};
 use crate::format::footer::{Footer, Written};
-use crate::format::stored::{self, Identity};
+use crate::format::stored;
 use crate::format::{BLOCK_BYTES_MAX, Place};
 
 /// Bytes of a page that are padded rather than used for the begin of a block.
@@ -51,7 +51,8 @@ pub struct Writer<'a> {
     file: File,
     pieces: psync::Writer<'a>,
     format: Format,
-    identity: Identity,
+    /// What is in the file so far. Its top is not known before the end.
+    footer: Footer,
     /// Bytes that were put.
     offset: usize,
     block: Builder,
@@ -68,21 +69,19 @@ pub struct Writer<'a> {
     top_bytes: usize,
     low: Vec<u8>,
     high: Option<Vec<u8>>,
-    entries: u64,
-    tombstones: u64,
-    oldest: Seq,
-    newest: Seq,
 }
 
 impl<'a> Writer<'a> {
     /// Begins a file, which is empty and the caller's own.
     #[must_use]
     pub fn new(psync: &'a Psync, file: File, table: TableId, number: u64, format: Format) -> Self {
+        let top = Place::default();
+        let footer = Footer { table, number, top, entries: 0, tombstones: 0, oldest: Seq::MAX, newest: Seq(0) };
         let mut writer = Self {
             file,
             pieces: psync::Writer::new(psync, None),
             format,
-            identity: Identity { table, number },
+            footer,
             offset: 0,
             block: Builder::new(),
             limit: 0,
@@ -94,10 +93,6 @@ impl<'a> Writer<'a> {
             top_bytes: 0,
             low: Vec::new(),
             high: None,
-            entries: 0,
-            tombstones: 0,
-            oldest: Seq::MAX,
-            newest: Seq(0),
         };
         writer.limit = writer.next_limit();
         writer
@@ -122,22 +117,23 @@ impl<'a> Writer<'a> {
         if !self.has_room(versions, self.limit) {
             self.end_block();
         }
-        let is_long = !self.has_room(versions, BLOCK_BYTES_MAX);
+        // One version has room in any block that is empty, and several may need more than one block.
+        let is_long = versions.len() > 1 && !self.has_room(versions, BLOCK_BYTES_MAX);
         if is_long {
             self.end_block();
             self.end_partition();
         }
         self.begin_block(key, is_long);
         for version in versions {
-            if self.block.bytes_with(version).is_none() {
+            if is_long && self.block.bytes_with(version).is_none() {
                 self.end_block();
                 self.begin_block(key, true);
             }
             self.block.push(version);
-            self.oldest = self.oldest.min(version.seq);
-            self.newest = self.newest.max(version.seq);
+            self.footer.oldest = self.footer.oldest.min(version.seq);
+            self.footer.newest = self.footer.newest.max(version.seq);
         }
-        self.entries += versions.len() as u64;
+        self.footer.entries += versions.len() as u64;
         let high = self.high.get_or_insert_default();
         high.clear();
         high.extend_from_slice(key);
@@ -185,7 +181,7 @@ impl<'a> Writer<'a> {
         let (tombstones, mut block, mut bytes) = (self.block.tombstones(), Vec::new(), Vec::new());
         self.block.finish(&mut block);
         stored::put(&mut bytes, &block, self.format.compression);
-        self.tombstones += u64::from(tombstones.count);
+        self.footer.tombstones += u64::from(tombstones.count);
         let place = self.put(&bytes);
         if self.fences.is_empty() {
             self.first_fence.clone_from(&self.fence);
@@ -228,7 +224,7 @@ impl<'a> Writer<'a> {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Place {
-        let place = self.identity.place(self.offset, bytes);
+        let place = self.footer.identity().place(self.offset, bytes);
         self.pieces.put(&self.file, self.offset as u64, bytes);
         self.offset += bytes.len();
         place
@@ -260,18 +256,15 @@ impl<'a> Writer<'a> {
             });
             top.push(&fence, places, tombstones);
         }
-        let (mut block, Self { entries, tombstones, oldest, newest, .. }) = (Vec::new(), &self);
-        let (entries, tombstones, oldest, newest) = (*entries, *tombstones, *oldest, *newest);
+        let mut block = Vec::new();
         top.finish(&mut block);
         bytes.clear();
         stored::put(&mut bytes, &block, Compression::None);
-        let top = self.put(&bytes);
+        self.footer.top = self.put(&bytes);
         let end = (self.offset + Footer::BYTES).next_multiple_of(BLOCK);
         self.pad(end - Footer::BYTES - self.offset);
-        let Identity { table, number } = self.identity;
-        let footer = Footer { table, number, top, entries, tombstones, oldest, newest };
-        self.pieces.put(&self.file, self.offset as u64, &footer.encode());
+        self.pieces.put(&self.file, self.offset as u64, &self.footer.encode());
         self.pieces.finish()?;
-        Ok(Some(Written { bytes: end as u64, low: self.low, high, footer }))
+        Ok(Some(Written { bytes: end as u64, low: self.low, high, footer: self.footer }))
     }
 }

@@ -4,7 +4,7 @@
 //! 2. Few pieces are handed over together when all are there, as one psync. Of many pieces, no more than
 //!    [`PIECES_IN_FLIGHT`] are in memory at a time; full pieces are written while the next ones are filled.
 
-use crate::{Buffer, Completion, File, Psync, Request, Result, Stream};
+use crate::{Buffer, Completion, File, Psync, Request, Result, Spares, Stream};
 
 /// Maximum size of one write, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
@@ -32,7 +32,7 @@ pub struct Writer<'a> {
     piece: Option<Piece>,
     gathered: Vec<Request>,
     stream: Option<Stream>,
-    spare: Vec<Buffer>,
+    spares: Spares,
     outcome: Result<()>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Writer<'a> {
             piece: None,
             gathered: Vec::new(),
             stream: None,
-            spare: Vec::new(),
+            spares: Spares::new(PIECES_IN_FLIGHT * PIECE_BYTES),
             outcome: Ok(()),
         }
     }
@@ -101,7 +101,8 @@ impl<'a> Writer<'a> {
                 std::mem::replace(&mut self.next_bytes, longer)
             }
         };
-        Piece { file: file.clone(), offset, buffer: self.buffer(bytes), filled: 0 }
+        // What is not filled is not written, whatever it holds.
+        Piece { file: file.clone(), offset, buffer: self.spares.take(bytes), filled: 0 }
     }
 
     fn close(&mut self, mut piece: Piece) {
@@ -134,20 +135,9 @@ impl<'a> Writer<'a> {
     }
 
     fn take(&mut self, completion: Completion) {
-        self.spare.extend(completion.buffer);
+        completion.buffer.into_iter().for_each(|buffer| self.spares.keep(buffer));
         if self.outcome.is_ok() {
             self.outcome = completion.result;
-        }
-    }
-
-    /// A buffer of `bytes` bytes, with any content.
-    fn buffer(&mut self, bytes: usize) -> Buffer {
-        match self.spare.pop() {
-            Some(mut buffer) if buffer.len() >= bytes => {
-                buffer.truncate(bytes);
-                buffer
-            }
-            _ => Buffer::zeroed(bytes),
         }
     }
 

@@ -85,8 +85,7 @@ impl Edit {
         }
         let (expected, found) = (sized::u32_at(bytes, CRC_AT), crc32c_around(bytes, CRC_AT));
         if expected != found {
-            let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
-            return Err(Damage::new(CRC_AT, "checksum of a record", expected, found));
+            return Err(Damage::of_checksum(CRC_AT, "checksum of a record", expected, found));
         }
         let of = TableId(sized::u32_at(bytes, TABLE_AT));
         if of != table {

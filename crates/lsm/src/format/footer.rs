@@ -17,6 +17,7 @@ use checksum::crc32c;
 use codec::sized;
 use index::{Damage, Seq, TableId};
 
+use super::stored::Identity;
 use super::{Checked, Place};
 
 const MAGIC: &[u8; 8] = b"braidsst";
@@ -38,6 +39,11 @@ pub(crate) struct Footer {
 impl Footer {
     /// Bytes of a footer.
     pub(crate) const BYTES: usize = CRC_AT + 4;
+
+    /// The file whose footer this is.
+    pub(crate) const fn identity(&self) -> Identity {
+        Identity { table: self.table, number: self.number }
+    }
 
     pub(crate) fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -65,8 +71,7 @@ impl Footer {
         }
         let (expected, found) = (sized::u32_at(bytes, CRC_AT), crc32c(&bytes[..CRC_AT]));
         if expected != found {
-            let [expected, found] = [expected, found].map(|crc| format!("{crc:#010x}"));
-            return Err(Damage::new(CRC_AT, "checksum of a footer", expected, found));
+            return Err(Damage::of_checksum(CRC_AT, "checksum of a footer", expected, found));
         }
         let version = sized::u32_at(bytes, 8);
         if version != VERSION {

@@ -50,11 +50,7 @@ impl Identity {
     /// Checks the stored bytes that were read from a place.
     pub(crate) fn check(self, place: Place, bytes: &[u8]) -> Result<(), Damage> {
         let found = self.crc(place.offset, bytes);
-        if found == place.crc {
-            return Ok(());
-        }
-        let [expected, found] = [place.crc, found].map(|crc| format!("{crc:#010x}"));
-        Err(Damage::new(0, "checksum of a block", expected, found))
+        if found == place.crc { Ok(()) } else { Err(Damage::of_checksum(0, "checksum of a block", place.crc, found)) }
     }
 }
 
