@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cache::Part;
-use doclog::DocLog;
+use doclog::{Content, DocLog};
 use index::{Facts, FoundRoot, Home, Index, Kind, Lookups, Result, TableId};
 
 use crate::{CHUNK_BYTES_DEFAULT, INLINE_BYTES_MAX, KEY_BYTES_MAX, Shared, Trie, salvage};
@@ -22,7 +22,8 @@ pub const FACTS: Facts = Facts {
     choose: |_| Vec::new(),
     describe: |settings| matches!(settings.len(), 0 | OLD_SETTINGS_BYTES).then(Vec::new),
     start,
-    root_of_redo: salvage::root_of_redo,
+    directory: Some(Content::Nodes.directory()),
+    root_of_redo: |redo, table, _| salvage::root_of_redo(redo, table),
 };
 
 fn start(home: &Home<'_>) -> Option<Arc<dyn Kind>> {
@@ -66,6 +67,10 @@ impl Kind for Tries {
 
     fn tables_left(&self) -> Result<Vec<TableId>> {
         salvage::tables_with_nodes(self.0.store())
+    }
+
+    fn remove_left(&self, table: TableId) -> Result<()> {
+        Ok(DocLog::remove_table(Content::Nodes, self.0.store(), table.0)?)
     }
 
     fn newest_root(&self, table: TableId) -> Result<Option<FoundRoot>> {

@@ -35,7 +35,7 @@ fn main() -> Outcome<()> {
     let Some(directory) = arguments.first() else { return Err("give a directory on the device".into()) };
     let number = |at: usize, default: u64| arguments.get(at).map_or(Ok(default), |text| text.parse());
     let (records, time) = (number(1, 3_000_000)?, Duration::from_secs(number(2, 3)?));
-    for structure in [Structure::BTree, Structure::Append] {
+    for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
         let directory = Path::new(directory).join(structure.to_string());
         commits(&directory.join("commits"), structure, time)?;
         lookups(&directory.join("lookups"), structure, records, time)?;

@@ -29,7 +29,7 @@ fn main() -> Outcome<()> {
         "{:<7} {:<8} {:>9} {:>8} {:>12} {:>14} {:>14} {:>14} {:>12}",
         "table", "waiting", "", "put", "get", "first pair", "last pair", "any pair", "first walk"
     );
-    for structure in [Structure::BTree, Structure::Append] {
+    for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
         for &count in &counts {
             for deletes in [false, true] {
                 measure(Path::new(directory), structure, count, deletes)?;

@@ -1,6 +1,6 @@
 //! Numbered commits to be killed in the middle, and the check of the records that must remain.
 //!
-//! 1. Each of several threads makes commits 1, 2, 3, … Commit `n` of a thread is one atomic batch over two tables. In
+//! 1. Each of several threads makes commits 1, 2, 3, … Commit `n` of a thread is one atomic batch over all tables. In
 //!    each table the batch
 //!    - puts [`ITEMS`] records,
 //!    - deletes those of the commit [`WINDOW`] before,
@@ -10,7 +10,7 @@
 //!    long enough for the document log.
 //! 2. A commit that has returned is acknowledged, and only then does the thread begin the next. After a kill, a
 //!    thread's last commit is therefore the last acknowledged one or its successor.
-//! 3. [`check`] reads both tables and reports every record that is missing, incomplete, wrong, or back although
+//! 3. [`check`] reads all tables and reports every record that is missing, incomplete, wrong, or back although
 //!    deleted.
 //!
 //! Left to others: starting and killing the committing process.
@@ -28,8 +28,9 @@ use crate::{Error, Result};
 pub const ITEMS: u16 = 4;
 /// Number of recent commits whose records are kept.
 pub const WINDOW: u64 = 64;
-/// The two tables, with different structures. Each commit writes to both.
-pub const TABLES: [(&str, Structure); 2] = [("crash-left", Structure::BTree), ("crash-right", Structure::Append)];
+/// The tables, one of each structure. Each commit writes to all.
+pub const TABLES: [(&str, Structure); 3] =
+    [("crash-btree", Structure::BTree), ("crash-append", Structure::Append), ("crash-lsm", Structure::Lsm)];
 /// One commit in so many has long values.
 const LONG_EVERY: u64 = 16;
 
@@ -56,7 +57,8 @@ pub fn write(database: &Database, threads: u32, durability: Durability, acknowle
 }
 
 fn write_one(
-    database: &Database, tables: &[Table; 2], thread: u32, durability: Durability, acknowledge: Acknowledge<'_>,
+    database: &Database, tables: &[Table; TABLES.len()], thread: u32, durability: Durability,
+    acknowledge: Acknowledge<'_>,
 ) -> Result<()> {
     let last = latest(&tables[0], thread)?.map_or(0, |number| number);
     for number in last + 1.. {
@@ -81,7 +83,9 @@ fn write_one(
 }
 
 /// Makes commit `number` as a serializable transaction, beside a transaction that is given up.
-fn transact(database: &Database, tables: &[Table; 2], thread: u32, number: u64, durability: Durability) -> Result<()> {
+fn transact(
+    database: &Database, tables: &[Table; TABLES.len()], thread: u32, number: u64, durability: Durability,
+) -> Result<()> {
     let mut given_up = database.begin()?;
     given_up.put(&tables[0], record_key(thread, number + WINDOW, 0), b"never committed")?;
     let options = TransactionOptions::new().isolation(Isolation::Serializable).durability(durability);
@@ -97,7 +101,7 @@ fn transact(database: &Database, tables: &[Table; 2], thread: u32, number: u64, 
 
 /// Every key that commit `number` puts, with its value, or deletes.
 fn each_write(
-    tables: &[Table; 2], thread: u32, number: u64,
+    tables: &[Table; TABLES.len()], thread: u32, number: u64,
     mut write: impl FnMut(&Table, Vec<u8>, Option<Vec<u8>>) -> braid::Result<()>,
 ) -> braid::Result<()> {
     for (side, table) in (0u8..).zip(tables) {
@@ -132,13 +136,12 @@ pub fn check(database: &Database, acknowledged: &[u64]) -> Result<(Vec<Survivor>
     let mut findings = Vec::new();
     let mut survivors = Vec::new();
     for (thread, &acknowledged) in (0u32..).zip(acknowledged) {
-        let numbers = [latest(&tables[0], thread)?.unwrap_or(0), latest(&tables[1], thread)?.unwrap_or(0)];
-        let last = numbers[0].max(numbers[1]);
-        if numbers[0] != numbers[1] {
-            findings.push(format!(
-                "thread {thread}: commit {last} is in part: the tables' latest are {} and {}",
-                numbers[0], numbers[1]
-            ));
+        let numbers = tables.each_ref().map(|table| latest(table, thread));
+        let numbers = numbers.into_iter().collect::<Result<Vec<_>>>()?;
+        let numbers: Vec<u64> = numbers.into_iter().map(|number| number.unwrap_or(0)).collect();
+        let last = numbers.iter().copied().max().unwrap_or(0);
+        if numbers.iter().any(|number| *number != last) {
+            findings.push(format!("thread {thread}: commit {last} is in part: the tables' latest are {numbers:?}"));
         }
         if last < acknowledged {
             findings.push(format!(
@@ -186,9 +189,9 @@ fn check_records(side: u8, table: &Table, thread: u32, last: u64, findings: &mut
     Ok(())
 }
 
-fn tables(database: &Database) -> Result<[Table; 2]> {
-    let [left, right] = TABLES.map(|(name, structure)| database.table(name, structure));
-    Ok([left?, right?])
+fn tables(database: &Database) -> Result<[Table; TABLES.len()]> {
+    let [one, two, three] = TABLES.map(|(name, structure)| database.table(name, structure));
+    Ok([one?, two?, three?])
 }
 
 fn latest(table: &Table, thread: u32) -> Result<Option<u64>> {

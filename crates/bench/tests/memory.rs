@@ -33,7 +33,7 @@ const ROWS: &str = "BRAID_MEMORY";
 /// The variable with the directory for the databases, which are kept there.
 const DIRECTORY: &str = "BRAID_MEMORY_DIR";
 const THREADS: [usize; 4] = [1, 8, 32, 64];
-const STRUCTURES: [Structure; 2] = [Structure::BTree, Structure::Append];
+const STRUCTURES: [Structure; 3] = [Structure::BTree, Structure::Append, Structure::Lsm];
 
 /// A database, and the memory that it gets.
 #[derive(Clone, Copy, Serialize, Deserialize)]

@@ -20,7 +20,8 @@ pub const FACTS: Facts = Facts {
     choose: settings::of_use,
     describe: settings::figures,
     start,
-    root_of_redo: salvage::root_of_redo,
+    directory: None,
+    root_of_redo: |redo, table, _| salvage::root_of_redo(redo, table),
 };
 
 fn start(home: &Home<'_>) -> Option<Arc<dyn Kind>> {

@@ -22,7 +22,7 @@ pub struct Appender<'a> {
     lane: Lane,
     flusher: Flusher,
     /// `None` once everything was written.
-    writer: Option<Writer<'a>>,
+    writer: Option<Writer>,
     reserved: Vec<Reservation>,
 }
 
@@ -162,7 +162,7 @@ impl<'a> Appender<'a> {
     }
 }
 
-fn put(writer: &mut Writer<'_>, file: &File, table: u32, pointer: &DocPointer, document: &[u8]) {
+fn put(writer: &mut Writer, file: &File, table: u32, pointer: &DocPointer, document: &[u8]) {
     let header = encode_header(table, pointer);
     let used = (header.len() + document.len()) as u64;
     let padding = [0; ALIGNMENT];

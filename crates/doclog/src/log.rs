@@ -378,6 +378,11 @@ impl DocLog {
         self.segments.lock().dead()
     }
 
+    /// Files of segments that nothing was kept of. They are used again, or go with the next release.
+    pub fn spares(&self) -> usize {
+        self.segments.lock().spares()
+    }
+
     /// Unlinks segments and returns their numbers. A segment is unlinked if it was dead in the last image, is not
     /// pinned, and is named by no commit with a seq of `oldest` or later. The caller has made the checkpoint with that
     /// image durable. The caller also knows that no reader needs a document that was dropped before the image.

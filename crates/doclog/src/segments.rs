@@ -447,6 +447,10 @@ impl Segments {
         dead.map(|(_, segment)| (segment.last_commit, segment.end)).collect()
     }
 
+    pub(crate) fn spares(&self) -> usize {
+        self.spare.len()
+    }
+
     fn is_dead(&self, id: SegmentId, segment: &Segment) -> bool {
         !self.is_active(id) && segment.is_dead() && !segment.pinned
     }

@@ -31,12 +31,16 @@ pub struct Facts {
     pub describe: fn(&[u8]) -> Option<Vec<Figure>>,
     /// Makes the parts that all structures of the kind share. None where a file is missing that they would all be in.
     pub start: fn(&Home<'_>) -> Option<Arc<dyn Kind>>,
-    /// The root record in a redo, for [`Kind::open`].
-    ///
-    /// # Errors
-    /// When the redo is malformed, or of another table or kind.
-    pub root_of_redo: fn(&[u8], TableId) -> Result<Vec<u8>>,
+    /// The directory of files of the structures' own, each of which begins with the number of its table and `-`; none
+    /// where there are no such files.
+    pub directory: Option<&'static str>,
+    /// The root record after a redo, for [`Kind::open`].
+    pub root_of_redo: RootOfRedo,
 }
+
+/// Gives the root record after a redo of a table. The last argument is the one before it, if it is known; a redo that
+/// leads to the whole structure does without. An error where the redo is malformed, or of another table or kind.
+pub type RootOfRedo = fn(&[u8], TableId, Option<&[u8]>) -> Result<Vec<u8>>;
 
 /// The use of a table, and the memory and the device that its database has.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +135,15 @@ pub trait Kind: Send + Sync {
     /// When files cannot be listed.
     fn tables_left(&self) -> Result<Vec<TableId>> {
         Ok(Vec::new())
+    }
+
+    /// Removes the files of the structures' own of a table that is not open, because the table was dropped before a
+    /// crash.
+    ///
+    /// # Errors
+    /// When files cannot be listed or removed.
+    fn remove_left(&self, _table: TableId) -> Result<()> {
+        Ok(())
     }
 
     /// The newest root of such a table that passes its checks.

@@ -41,7 +41,7 @@ pub use doclog::{DocPointer, SegmentId};
 pub use error::{Damage, Error, Result};
 pub use history::{Described, History};
 pub use horizon::Horizon;
-pub use kind::{Facts, FoundRoot, Home, Kind, Lookups, Use};
+pub use kind::{Facts, FoundRoot, Home, Kind, Lookups, RootOfRedo, Use};
 pub use load::{Load, Loaded, Ready};
 pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
@@ -70,6 +70,17 @@ pub trait Index: Upkeep + Send + Sync {
     /// # Errors
     /// When storage fails or is full. The current view is then unharmed, and the batch can be applied again.
     fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied>;
+
+    /// Writes versions again whose documents have moved, in the place of those that the structure has. Each version is
+    /// there, and no version of it comes again. One with the document that it has already is seen by no reader: it is
+    /// there so that the structure drops it. The old documents are among the dropped ones of the result, which is that
+    /// of [`Index::apply`].
+    ///
+    /// # Errors
+    /// As [`Index::apply`].
+    fn relocate(&self, moves: &dyn Batch, horizon: &Horizon) -> Result<Applied> {
+        self.apply(moves, horizon, &|_| {})
+    }
 
     /// Makes an applied view the current one. The caller has flushed its data and made its redo durable in the
     /// log order.

@@ -304,6 +304,13 @@ impl<'a> Seen<'a> {
 }
 
 impl Found {
+    /// The version of `key`, as it was when nothing had expired.
+    #[must_use]
+    pub fn update<'a>(&'a self, key: &'a [u8]) -> Update<'a> {
+        let put = |stored: &'a Stored| Operation::Put(stored.as_payload(), self.expiry);
+        Update { key, seq: self.seq, operation: self.value.as_ref().map_or(Operation::Delete, put) }
+    }
+
     /// The same result, borrowed.
     #[must_use]
     pub fn seen(&self) -> Seen<'_> {
@@ -323,6 +330,14 @@ pub struct Pair {
     pub value: Stored,
     /// When the value expires, if it does.
     pub expiry: Option<Expiry>,
+}
+
+impl Pair {
+    /// The same pair, borrowed.
+    #[must_use]
+    pub fn borrowed(&self) -> PairRef<'_> {
+        PairRef { key: &self.key, seq: self.seq, value: self.value.as_payload(), expiry: self.expiry }
+    }
 }
 
 /// A key and its live value, borrowed.

@@ -46,6 +46,12 @@ pub trait Upkeep {
         None
     }
 
+    /// How far the structure is behind with what it wants rewritten: 0 where writers need not mind, and 1 where there
+    /// should be no more of it.
+    fn debt(&self) -> f64 {
+        0.0
+    }
+
     /// Empties those of the structure's own files that have the fewest live bytes: their live content is written anew
     /// elsewhere, about `bytes` of it or one file. None where no file has many dead bytes. The result is that of
     /// [`Index::apply`](crate::Index::apply) for a batch without updates, and everything in the emptied files is dead

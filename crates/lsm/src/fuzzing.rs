@@ -6,14 +6,12 @@
 
 use doclog::{Compression, DocLength, DocPointer, SegmentId};
 use index::{Expiry, Operation, Payload, Seq, TableId, Update};
-use space::StreamKind;
 
-use crate::Version;
 use crate::format::block::{self, Block, Builder};
-use crate::format::edit::{self, Edit, Record};
+use crate::format::edit::{self, Edit, Entry, Record};
 use crate::format::fences::{self, Fences, Maker, Tombstones};
 use crate::format::filter::{self, Filter, Hash};
-use crate::format::footer::{Footer, Written};
+use crate::format::footer::Footer;
 use crate::format::{Place, stored};
 
 /// A name, the function that takes bytes, and the encodings to begin with.
@@ -137,8 +135,11 @@ const FOOTER: Footer = Footer {
     top: Place { offset: 77_000, bytes: 500, crc: 5 },
     entries: 1000,
     tombstones: 10,
+    documents: 2,
+    blocks: 9,
     oldest: Seq(4),
     newest: Seq(1 << 40),
+    due: None,
 };
 
 fn footers() -> Vec<Vec<u8>> {
@@ -155,18 +156,17 @@ fn record(bytes: &[u8]) {
     for record in [Record::Root, Record::Redo] {
         if let Ok(edit) = Edit::decode(&bytes, record, TABLE) {
             assert_eq!(edit.encode(record), bytes, "a record has one encoding");
-            let _ = Version::open(TABLE, StreamKind::Node, &edit.encode(Record::Root));
         }
     }
 }
 
 fn records() -> Vec<Vec<u8>> {
-    let written = |number: u64, low: &[u8], high: &[u8]| {
-        let footer = Footer { number, ..FOOTER };
-        Written { bytes: 81_920, low: low.to_vec(), high: high.to_vec(), footer }
+    let entry = |level, number: u64, low: &[u8], high: &[u8]| {
+        let (low, high, footer) = (low.to_vec(), high.to_vec(), Footer { number, ..FOOTER });
+        Entry { level, age: number, part: 0..70_000, entries: 77, low, high, file_bytes: 81_920, footer }
     };
-    let added = vec![(0, written(4, b"a", b"k")), (0, written(5, b"c", b"c")), (6, written(2, b"b", b"x"))];
-    let root = Edit { table: TABLE, next: 6, removed: Vec::new(), added: added.clone() };
+    let added = vec![entry(0, 4, b"a", b"k"), entry(0, 5, b"c", b"c"), entry(6, 2, b"b", b"x")];
+    let root = Edit { table: TABLE, next: 6, expires: true, removed: Vec::new(), added };
     vec![root.encode(Record::Root), Edit { removed: vec![1, 3], ..root }.encode(Record::Redo)]
 }
 

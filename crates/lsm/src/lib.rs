@@ -13,30 +13,40 @@
 //! 5. Runs are merged into new files ([`rewrite`]), by the rules that all structures share.
 
 mod blocks;
+mod compaction;
+mod cursor;
+mod files;
+mod flush;
 mod format;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod kind;
+mod load;
+mod look;
 mod merged;
+mod picks;
+mod relocate;
 mod rewrite;
 mod runs;
+mod salvage;
 mod scan;
 mod search;
 mod shared;
+mod sizes;
+mod slices;
 mod sst;
+mod tree;
+mod upkeep;
+mod verify;
 mod version;
+mod view;
+mod walk;
 mod writer;
 
-pub use format::footer::Written;
 pub use format::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
-pub use merged::{Merged, OfKey};
-pub use rewrite::{Rewritten, Target, rewrite};
-pub use runs::Run;
-pub use scan::Scan;
-pub use search::get_many;
+pub use kind::FACTS;
 pub use shared::Shared;
-pub use sst::Sst;
-pub use version::Version;
-pub use writer::{Format, Writer};
+pub use tree::Tree;
 
 #[cfg(test)]
 mod tests;

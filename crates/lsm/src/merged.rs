@@ -1,110 +1,183 @@
 //! A walk through several runs at once: key by key, with all versions of each.
 //!
-//! The walks of the runs are kept in the order of their current keys, and alike ones with the newer run first. After a
-//! step, a walk moves back in that order as far as its new key asks. Where runs hardly overlap, that is no step at all.
+//! The walks of the runs are kept in the order of their current keys, and alike ones with the newer run first. A walk
+//! that has gone on is put back at its place, which is searched for among the others.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
-use index::{Direction, Found, Operation, Result, Stored, Time, Update};
+use doclog::DocPointer;
+use index::{Bounds, Direction, Expiry, Operation, Payload, Result, Seq, Update, head};
+use psync::BLOCK;
 
 use crate::runs::{Run, RunScan};
+use crate::scan::Pace;
 use crate::shared::Shared;
 
 /// A version of the current key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfKey {
-    /// Index of the run that has it, among those of the walk: a higher one is newer.
-    pub run: usize,
-    /// The version, expired or not.
-    pub version: Found,
+#[derive(Clone, Debug)]
+struct OfKey {
+    run: usize,
+    file: u64,
+    seq: Seq,
+    value: Value,
+    expiry: Option<Expiry>,
 }
 
-impl OfKey {
-    /// The version as an update of its key.
-    pub(crate) fn of<'a>(&'a self, key: &'a [u8]) -> Update<'a> {
-        let Found { seq, value, expiry } = &self.version;
-        let put = |stored: &'a Stored| Operation::Put(stored.as_payload(), *expiry);
-        Update { key, seq: *seq, operation: value.as_ref().map_or(Operation::Delete, put) }
-    }
+/// Its value.
+#[derive(Clone, Debug)]
+enum Value {
+    /// In the bytes of the current key.
+    Inline(Range<usize>),
+    Document(DocPointer),
+    None,
+}
+
+/// A walk that has a current version.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The head of its key, to compare most keys by.
+    head: u64,
+    walk: usize,
 }
 
 /// A walk through runs, before its first key.
-pub struct Merged {
+pub(crate) struct Merged {
     direction: Direction,
-    /// Walks that have a current version, in order, each with the index of its run.
-    walks: Vec<(usize, RunScan)>,
+    walks: Vec<RunScan>,
+    /// Those that have a current version, in reverse: the first key comes last.
+    order: Vec<Place>,
     key: Vec<u8>,
     versions: Vec<OfKey>,
+    bytes: Vec<u8>,
 }
 
 impl Merged {
-    /// A walk from `from` on, in its direction; through everything without it. `runs` are the oldest first.
+    /// A walk through the keys within `bounds`, in this direction. `runs` are the oldest first.
     ///
     /// # Errors
     /// When a read fails, or what was read does not check.
-    pub fn new(shared: &Arc<Shared>, runs: &[Run], from: Option<&[u8]>, direction: Direction) -> Result<Self> {
-        let mut merged = Self { direction, walks: Vec::new(), key: Vec::new(), versions: Vec::new() };
-        for (index, run) in runs.iter().enumerate() {
-            let mut walk = RunScan::new(shared, run, from, direction)?;
-            if walk.advance()? {
-                merged.walks.push((index, walk));
-            }
+    pub(crate) fn new(shared: &Arc<Shared>, runs: &[Run], bounds: &Bounds, direction: Direction) -> Result<Self> {
+        Self::with_pace(shared, runs, bounds, direction, Pace::SHORT)
+    }
+
+    /// As [`Merged::new`], at this pace.
+    pub(crate) fn with_pace(
+        shared: &Arc<Shared>, runs: &[Run], bounds: &Bounds, direction: Direction, pace: Pace,
+    ) -> Result<Self> {
+        let walk = |run| RunScan::new(shared, run, bounds, direction, pace);
+        let walks = runs.iter().map(walk).collect::<Result<Vec<_>>>()?;
+        let order = Vec::with_capacity(walks.len());
+        let mut merged = Self { direction, walks, order, key: Vec::new(), versions: Vec::new(), bytes: Vec::new() };
+        for walk in 0..merged.walks.len() {
+            merged.step(walk)?;
         }
-        let order = |one: &(usize, RunScan), other: &(usize, RunScan)| compare(one, other, direction);
-        merged.walks.sort_by(order);
         Ok(merged)
+    }
+
+    /// Moves a walk, which is not in the order, on to its next version, and puts it at its place.
+    fn step(&mut self, walk: usize) -> Result<()> {
+        if self.walks[walk].advance()? {
+            let place = Place { head: head(self.walks[walk].key()), walk };
+            let at = self.order.partition_point(|other| self.compare(*other, place).is_gt());
+            self.order.insert(at, place);
+        }
+        Ok(())
+    }
+
+    /// Which of two walks comes first.
+    fn compare(&self, one: Place, other: Place) -> Ordering {
+        let heads = match self.direction {
+            Direction::Forward => one.head.cmp(&other.head),
+            Direction::Backward => other.head.cmp(&one.head),
+        };
+        heads
+            .then_with(|| self.direction.order(self.walks[one.walk].key(), self.walks[other.walk].key()))
+            .then_with(|| other.walk.cmp(&one.walk))
     }
 
     /// Moves to the next key; false at the end.
     ///
     /// # Errors
     /// As [`Merged::new`].
-    pub fn advance(&mut self) -> Result<bool> {
+    pub(crate) fn advance(&mut self) -> Result<bool> {
         self.versions.clear();
-        let Some((_, first)) = self.walks.first() else { return Ok(false) };
+        self.bytes.clear();
+        let Some(first) = self.order.last() else { return Ok(false) };
         self.key.clear();
-        self.key.extend_from_slice(first.key());
-        while let Some((run, walk)) = self.walks.first_mut()
-            && walk.key() == self.key
-            && let Some(update) = walk.current()
+        self.key.extend_from_slice(self.walks[first.walk].key());
+        let head = first.head;
+        while let Some(Place { walk, .. }) =
+            self.order.pop_if(|place| place.head == head && self.walks[place.walk].key() == self.key)
         {
-            // At time 0 nothing has expired.
-            self.versions.push(OfKey { run: *run, version: Found::of(&update, Time(0)) });
-            if walk.advance()? {
-                self.settle();
-            } else {
-                self.walks.remove(0);
-            }
+            self.take(walk);
+            self.step(walk)?;
         }
         Ok(true)
     }
 
-    /// Moves the first walk back to its place.
-    fn settle(&mut self) {
-        let mut index = 0;
-        while index + 1 < self.walks.len()
-            && compare(&self.walks[index], &self.walks[index + 1], self.direction) == Ordering::Greater
-        {
-            self.walks.swap(index, index + 1);
-            index += 1;
-        }
+    /// Copies the current version of a walk.
+    fn take(&mut self, walk: usize) {
+        let Some(Update { seq, operation, .. }) = self.walks[walk].current() else { return };
+        let value = match operation {
+            Operation::Put(Payload::Inline(value), _) => {
+                let begin = self.bytes.len();
+                self.bytes.extend_from_slice(value);
+                Value::Inline(begin..self.bytes.len())
+            }
+            Operation::Put(Payload::Document(document), _) => Value::Document(document),
+            Operation::Delete => Value::None,
+        };
+        let file = self.walks[walk].file();
+        self.versions.push(OfKey { run: walk, file, seq, value, expiry: operation.expiry() });
+    }
+
+    /// The numbers of the files that have the versions of the current key.
+    pub(crate) fn files(&self) -> impl Iterator<Item = u64> {
+        self.versions.iter().map(|version| version.file)
+    }
+
+    /// Bytes that were read ahead, about.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.walks.iter().map(RunScan::ahead).sum::<usize>() * BLOCK
+    }
+
+    /// About so many bytes are read ahead from here on.
+    pub(crate) fn keep_within(&mut self, bytes: usize) {
+        let blocks = bytes / BLOCK / self.walks.len().max(1);
+        self.walks.iter_mut().for_each(|walk| walk.keep_within(blocks));
     }
 
     /// The current key.
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
+    pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The versions of the current key: forward those of the newest run first, and of each run the newest first;
-    /// backward those of the newest run first, and of each run the oldest first.
-    #[must_use]
-    pub fn versions(&self) -> &[OfKey] {
-        &self.versions
+    /// The versions of the current key, each with the index of its run among those of the walk, of which a higher one
+    /// is newer. Forward those of the newest run come first, and of each run the newest first; backward those of the
+    /// newest run first, and of each run the oldest first.
+    pub(crate) fn versions(&self) -> impl DoubleEndedIterator<Item = (usize, Update<'_>)> + ExactSizeIterator {
+        self.versions.iter().map(|OfKey { run, seq, value, expiry, .. }| {
+            let operation = match value {
+                Value::Inline(range) => Operation::Put(Payload::Inline(&self.bytes[range.clone()]), *expiry),
+                Value::Document(document) => Operation::Put(Payload::Document(*document), *expiry),
+                Value::None => Operation::Delete,
+            };
+            (*run, Update { key: &self.key, seq: *seq, operation })
+        })
     }
-}
 
-fn compare(one: &(usize, RunScan), other: &(usize, RunScan), direction: Direction) -> Ordering {
-    direction.order(one.1.key(), other.1.key()).then_with(|| other.0.cmp(&one.0))
+    /// The newest version of the current key at or below `at`: in the newest run that has one.
+    pub(crate) fn newest(&self, at: Seq) -> Option<Update<'_>> {
+        let mut versions = self.versions().filter(|(_, update)| update.seq <= at);
+        match self.direction {
+            Direction::Forward => versions.next().map(|(_, update)| update),
+            Direction::Backward => {
+                let (run, first) = versions.next()?;
+                let of_run = versions.take_while(|(other, _)| *other == run);
+                Some(of_run.last().map_or(first, |(_, update)| update))
+            }
+        }
+    }
 }

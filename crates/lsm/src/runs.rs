@@ -1,61 +1,58 @@
-//! Sorted runs: files whose key ranges rise and do not overlap. A level is a run, and so is each sublevel of the
+//! Sorted runs: slices whose key ranges rise and do not overlap. A level is a run, and so is each sublevel of the
 //! newest files.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
-use index::{Direction, Result, Update};
+use index::{Bounds, Direction, Result, Update};
 
-use crate::scan::Scan;
+use crate::scan::{Pace, Scan};
 use crate::shared::Shared;
-use crate::sst::Sst;
+use crate::slices::Slice;
 
 /// A sorted run.
 #[derive(Clone, Default)]
-pub struct Run(Arc<[Arc<Sst>]>);
+pub(crate) struct Run(Arc<[Arc<Slice>]>);
 
 impl Run {
-    /// The run of these files, in key order.
-    #[must_use]
-    pub fn new(files: Vec<Arc<Sst>>) -> Self {
-        let rises = |one: &Arc<Sst>, next: &Arc<Sst>| one.written().high < next.written().low;
-        debug_assert!(files.is_sorted_by(rises), "the files of a run do not overlap");
-        Self(files.into())
+    /// The run of these slices, in key order.
+    pub(crate) fn new(slices: Vec<Arc<Slice>>) -> Self {
+        debug_assert!(slices.is_sorted_by(|one, next| one.high() < next.low()), "the slices of a run do not overlap");
+        Self(slices.into())
     }
 
-    /// The files.
-    #[must_use]
-    pub fn files(&self) -> &[Arc<Sst>] {
+    /// The slices.
+    pub(crate) fn slices(&self) -> &[Arc<Slice>] {
         &self.0
     }
 
-    /// The file that may have `key`.
-    #[must_use]
-    pub fn file_of(&self, key: &[u8]) -> Option<&Arc<Sst>> {
-        let file = self.0.get(self.0.partition_point(|file| file.written().high.as_slice() < key))?;
-        (file.written().low.as_slice() <= key).then_some(file)
+    /// The slice that may have `key`.
+    pub(crate) fn slice_of(&self, key: &[u8]) -> Option<&Arc<Slice>> {
+        let slice = self.0.get(self.0.partition_point(|slice| slice.high() < key))?;
+        (slice.low() <= key).then_some(slice)
     }
 
-    /// Sorts files into runs. Each file goes to the run behind the newest one in which it overlaps a file, and to the
-    /// oldest where there is none. `files` are in the order of their numbers, the oldest first; so are the runs.
-    #[must_use]
-    pub fn sublevels(files: &[Arc<Sst>]) -> Vec<Self> {
-        let mut runs: Vec<Vec<Arc<Sst>>> = Vec::new();
-        for file in files {
-            let overlaps = |other: &Arc<Sst>| {
-                let (one, other) = (file.written(), other.written());
-                one.low <= other.high && other.low <= one.high
-            };
-            let run = runs.iter().rposition(|run| run.iter().any(overlaps)).map_or(0, |newest| newest + 1);
+    /// The slices with keys from `low` on and below `high`.
+    pub(crate) fn within(&self, low: &[u8], high: Option<&[u8]>) -> &[Arc<Slice>] {
+        let begin = self.0.partition_point(|slice| slice.high() < low);
+        let end = high.map_or(self.0.len(), |high| self.0.partition_point(|slice| slice.low() < high));
+        &self.0[begin..end.max(begin)]
+    }
+
+    /// Sorts slices into runs. Each slice goes to the run behind the newest one in which it overlaps another, and to
+    /// the oldest where there is none. `slices` are in the order of their age, the oldest first; so are the runs.
+    pub(crate) fn sublevels(slices: &[Arc<Slice>]) -> Vec<Self> {
+        let mut runs: Vec<Vec<Arc<Slice>>> = Vec::new();
+        for slice in slices {
+            let place = |run: &[Arc<Slice>]| run.partition_point(|other| other.high() < slice.low());
+            let overlaps = |run: &Vec<Arc<Slice>>| run.get(place(run)).is_some_and(|other| other.low() <= slice.high());
+            let run = runs.iter().rposition(overlaps).map_or(0, |newest| newest + 1);
             match runs.get_mut(run) {
-                Some(run) => run.push(Arc::clone(file)),
-                None => runs.push(vec![Arc::clone(file)]),
+                Some(run) => run.insert(place(run), Arc::clone(slice)),
+                None => runs.push(vec![Arc::clone(slice)]),
             }
         }
-        let sorted = |mut run: Vec<Arc<Sst>>| {
-            run.sort_by(|one, other| one.written().low.cmp(&other.written().low));
-            Self::new(run)
-        };
-        runs.into_iter().map(sorted).collect()
+        runs.into_iter().map(Self::new).collect()
     }
 }
 
@@ -63,41 +60,65 @@ impl Run {
 pub(crate) struct RunScan {
     shared: Arc<Shared>,
     run: Run,
+    bounds: Bounds,
     direction: Direction,
-    /// Files behind the current one, in the direction.
-    left: usize,
+    pace: Pace,
+    /// Slices behind the current one, in the direction.
+    left: std::ops::Range<usize>,
     scan: Option<Scan>,
+    /// The number of its file.
+    file: u64,
 }
 
 impl RunScan {
     /// As [`Scan::new`].
-    pub(crate) fn new(shared: &Arc<Shared>, run: &Run, from: Option<&[u8]>, direction: Direction) -> Result<Self> {
-        let files = run.files();
-        let before = match (direction, from) {
-            (_, None) => 0,
-            (Direction::Forward, Some(from)) => files.partition_point(|file| file.written().high.as_slice() < from),
-            (Direction::Backward, Some(from)) => {
-                files.len() - files.partition_point(|file| file.written().low.as_slice() <= from)
+    pub(crate) fn new(
+        shared: &Arc<Shared>, run: &Run, bounds: &Bounds, direction: Direction, pace: Pace,
+    ) -> Result<Self> {
+        let slices = run.slices();
+        let begin = match &bounds.lower {
+            Bound::Unbounded => 0,
+            Bound::Included(lower) | Bound::Excluded(lower) => {
+                slices.partition_point(|slice| slice.high() < lower.as_slice())
             }
         };
-        let (shared, run) = (Arc::clone(shared), run.clone());
-        let mut scan = Self { shared, left: files.len() - before, run, direction, scan: None };
-        scan.open(from)?;
+        let end = match &bounds.upper {
+            Bound::Unbounded => slices.len(),
+            Bound::Included(upper) => slices.partition_point(|slice| slice.low() <= upper.as_slice()),
+            Bound::Excluded(upper) => slices.partition_point(|slice| slice.low() < upper.as_slice()),
+        };
+        let (shared, run, bounds) = (Arc::clone(shared), run.clone(), bounds.clone());
+        let mut scan = Self { shared, run, bounds, direction, pace, left: begin..end.max(begin), scan: None, file: 0 };
+        scan.open()?;
         Ok(scan)
     }
 
-    /// Goes on to the next file; without one there is no walk any more.
-    fn open(&mut self, from: Option<&[u8]>) -> Result<()> {
+    /// Goes on to the next slice; without one there is no walk any more.
+    fn open(&mut self) -> Result<()> {
         self.scan = None;
-        let files = self.run.files();
-        let Some(left) = self.left.checked_sub(1) else { return Ok(()) };
-        let file = match self.direction {
-            Direction::Forward => &files[files.len() - self.left],
-            Direction::Backward => &files[left],
+        let next = match self.direction {
+            Direction::Forward => self.left.next(),
+            Direction::Backward => self.left.next_back(),
         };
-        self.scan = Some(Scan::new(&self.shared, file, from, self.direction)?);
-        self.left = left;
+        let Some(next) = next else { return Ok(()) };
+        let slice = &self.run.slices()[next];
+        let mut bounds = slice.bounds();
+        if self.bounds.lower != Bound::Unbounded && !self.bounds.above_lower(slice.low()) {
+            bounds.lower.clone_from(&self.bounds.lower);
+        }
+        if self.bounds.upper != Bound::Unbounded && !self.bounds.below_upper(slice.high()) {
+            bounds.upper.clone_from(&self.bounds.upper);
+        }
+        let scan = Scan::with_pace(&self.shared, slice.sst(), &bounds, self.direction, self.pace)?;
+        self.pace = scan.pace();
+        self.scan = Some(scan);
+        self.file = slice.sst().number();
         Ok(())
+    }
+
+    /// The number of the file of the current version.
+    pub(crate) const fn file(&self) -> u64 {
+        self.file
     }
 
     /// Moves to the next version; false at the end.
@@ -106,9 +127,21 @@ impl RunScan {
             if scan.advance()? {
                 return Ok(true);
             }
-            self.open(None)?;
+            self.pace = scan.pace();
+            self.open()?;
         }
         Ok(false)
+    }
+
+    /// Blocks that were read ahead.
+    pub(crate) fn ahead(&self) -> usize {
+        self.scan.as_ref().map_or(0, Scan::ahead)
+    }
+
+    /// At most so many blocks are read together from here on.
+    pub(crate) fn keep_within(&mut self, blocks: usize) {
+        self.pace.keep_within(blocks);
+        self.scan.iter_mut().for_each(|scan| scan.keep_within(blocks));
     }
 
     /// The key of the current version; empty before the first and at the end.

@@ -1,79 +1,148 @@
 //! A walk through the versions of a file, in either direction.
 //!
 //! Blocks are read ahead: the first alone, then twice as many each time, up to [`WINDOW_MAX`]. So a short scan reads
-//! what it shows, and a long one reads in large psyncs. A window ends where its partition does.
+//! what it shows, and a long one reads in large psyncs. A window ends where its partition does, and no block is read
+//! that has no key within the bounds.
 
 use std::collections::VecDeque;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use index::{Direction, Result, Update};
+use index::{Bounds, Direction, Result, Update};
 
 use crate::blocks::{Kind, Loaded};
+use crate::format::Place;
 use crate::format::fences::Fences;
-use crate::shared::{Shared, Want};
+use crate::shared::{Reader, Shared, Want};
 use crate::sst::Sst;
 
 /// Most blocks that are read together.
 const WINDOW_MAX: usize = 64;
+/// Blocks of windows up to this size are read as lookups read them, because short scans begin at the same places.
+const SHORT_WINDOW: usize = 4;
+
+/// How many blocks a walk reads together next, and at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    next: usize,
+    most: usize,
+}
+
+impl Pace {
+    /// That of a walk that may be short.
+    pub(crate) const SHORT: Self = Self { next: 1, most: WINDOW_MAX };
+    /// That of a walk that goes on to its end.
+    pub(crate) const WHOLE: Self = Self { next: WINDOW_MAX, most: WINDOW_MAX };
+
+    fn take(&mut self) -> usize {
+        let window = self.next.min(self.most);
+        self.next = (2 * window).min(WINDOW_MAX);
+        window
+    }
+
+    const fn reader(self) -> Reader {
+        if self.next <= SHORT_WINDOW { Reader::Lookup } else { Reader::Walk }
+    }
+
+    /// At most so many blocks are read together from here on.
+    pub(crate) fn keep_within(&mut self, blocks: usize) {
+        self.most = blocks.clamp(1, WINDOW_MAX);
+    }
+}
 
 /// A walk, before its first version.
-pub struct Scan {
+pub(crate) struct Scan {
     shared: Arc<Shared>,
     sst: Arc<Sst>,
+    bounds: Bounds,
     direction: Direction,
     /// The partition of the next blocks to be read, and the first of them; none at the end.
     next: Option<(usize, usize)>,
     fences: Option<(usize, Arc<Loaded>)>,
-    ready: VecDeque<Arc<Loaded>>,
-    window: usize,
-    /// The block of the current version, and the versions of the block that were shown.
-    block: Option<Arc<Loaded>>,
+    ready: VecDeque<(Place, Arc<Loaded>)>,
+    pace: Pace,
+    /// The block of the current version, its versions within the bounds, and how many of these were shown.
+    block: Option<(Place, Arc<Loaded>)>,
+    within: (usize, usize),
     shown: usize,
     key: Vec<u8>,
 }
 
 impl Scan {
-    /// A walk from `from` on, in its direction; through the whole file without it. Backward, a walk begins with the
-    /// versions of the last key that is not above `from`.
+    /// A walk through the keys within `bounds`, in this direction.
     ///
     /// # Errors
     /// When a read fails, or what was read does not check.
-    pub fn new(shared: &Arc<Shared>, sst: &Arc<Sst>, from: Option<&[u8]>, direction: Direction) -> Result<Self> {
+    pub(crate) fn new(shared: &Arc<Shared>, sst: &Arc<Sst>, bounds: &Bounds, direction: Direction) -> Result<Self> {
+        Self::with_pace(shared, sst, bounds, direction, Pace::SHORT)
+    }
+
+    /// As [`Scan::new`], at this pace.
+    pub(crate) fn with_pace(
+        shared: &Arc<Shared>, sst: &Arc<Sst>, bounds: &Bounds, direction: Direction, pace: Pace,
+    ) -> Result<Self> {
         let mut scan = Self {
             shared: Arc::clone(shared),
             sst: Arc::clone(sst),
+            bounds: bounds.clone(),
             direction,
             next: None,
             fences: None,
             ready: VecDeque::new(),
-            window: 1,
+            pace,
             block: None,
+            within: (0, 0),
             shown: 0,
             key: Vec::new(),
         };
-        scan.seek(from)?;
+        let partition = scan.first(sst.top(shared)?.fences());
+        let fences = scan.partition(partition)?;
+        scan.next = Some((partition, scan.first(fences.fences())));
         Ok(scan)
     }
 
-    fn seek(&mut self, from: Option<&[u8]>) -> Result<()> {
-        let top = self.sst.top(&self.shared)?;
-        let partition = first(top.fences(), from, self.direction);
-        let fences = self.partition(partition)?;
-        self.next = Some((partition, first(fences.fences(), from, self.direction)));
-        let Some(from) = from else { return Ok(()) };
-        // Versions before the beginning, in the first block or, if all of it is before, in the first two.
-        while self.load()? {
-            let block = self.block.as_ref().expect("it was loaded").data();
-            let before = match self.direction {
-                Direction::Forward => block.seek(from),
-                Direction::Backward => block.len() - block.seek_behind(from),
-            };
-            self.shown = before;
-            if before < block.len() {
-                break;
-            }
+    /// The pace that the walk has come to.
+    pub(crate) const fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Blocks that were read ahead.
+    pub(crate) fn ahead(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// At most so many blocks are read together from here on.
+    pub(crate) fn keep_within(&mut self, blocks: usize) {
+        self.pace.keep_within(blocks);
+    }
+
+    /// The block in which the walk begins.
+    fn first(&self, fences: Fences<'_>) -> usize {
+        let from = match self.direction {
+            Direction::Forward => &self.bounds.lower,
+            Direction::Backward => &self.bounds.upper,
+        };
+        match (self.direction, from) {
+            (Direction::Forward, Bound::Unbounded) => 0,
+            (Direction::Forward, Bound::Included(from) | Bound::Excluded(from)) => fences.seek(from),
+            (Direction::Backward, Bound::Unbounded) => fences.len() - 1,
+            (Direction::Backward, Bound::Included(from) | Bound::Excluded(from)) => fences.seek_last(from),
         }
-        Ok(())
+    }
+
+    /// Whether keys from a fence on are behind the end of the walk: forward those of the block that begins there,
+    /// backward those of the block that ends there.
+    fn is_behind_end(&self, fence: [&[u8]; 2]) -> bool {
+        let compare = |bound: &[u8]| {
+            let (head, rest) = bound.split_at(bound.len().min(fence[0].len()));
+            fence[0].cmp(head).then_with(|| fence[1].cmp(rest))
+        };
+        match (self.direction, &self.bounds.lower, &self.bounds.upper) {
+            (Direction::Forward, _, Bound::Included(upper)) => compare(upper).is_gt(),
+            (Direction::Forward, _, Bound::Excluded(upper)) => compare(upper).is_ge(),
+            (Direction::Backward, Bound::Included(lower) | Bound::Excluded(lower), _) => compare(lower).is_lt(),
+            _ => false,
+        }
     }
 
     /// The fences of a partition.
@@ -83,9 +152,7 @@ impl Scan {
         {
             return Ok(Arc::clone(fences));
         }
-        let place = self.sst.top(&self.shared)?.fences().place(index, 0);
-        let want = Want { sst: &self.sst, place, kind: Kind::Partition };
-        let fences = self.shared.block(want)?;
+        let fences = self.sst.partition(&self.shared, index)?;
         self.fences = Some((index, Arc::clone(&fences)));
         Ok(fences)
     }
@@ -97,35 +164,76 @@ impl Scan {
         }
         self.block = self.ready.pop_front();
         self.shown = 0;
-        Ok(self.block.is_some())
+        let Some((_, block)) = &self.block else { return Ok(false) };
+        let block = block.data();
+        let begin = match &self.bounds.lower {
+            Bound::Unbounded => 0,
+            Bound::Included(lower) => block.seek(lower),
+            Bound::Excluded(lower) => block.seek_behind(lower),
+        };
+        let end = match &self.bounds.upper {
+            Bound::Unbounded => block.len(),
+            Bound::Included(upper) => block.seek_behind(upper),
+            Bound::Excluded(upper) => block.seek(upper),
+        };
+        self.within = (begin, end.max(begin));
+        Ok(true)
     }
 
     /// Reads the next blocks.
     fn read(&mut self) -> Result<()> {
         let Some((partition, first)) = self.next else { return Ok(()) };
-        let fences = self.partition(partition)?;
-        let fences = fences.fences();
-        let blocks: Vec<usize> = match self.direction {
-            Direction::Forward => (first..fences.len()).take(self.window).collect(),
-            Direction::Backward => (0..=first).rev().take(self.window).collect(),
-        };
-        let want = |block: &usize| Want { sst: &self.sst, place: fences.place(*block, 0), kind: Kind::Data };
-        let wants: Vec<_> = blocks.iter().map(want).collect();
-        self.ready.extend(self.shared.blocks(&wants)?);
-        self.window = (2 * self.window).min(WINDOW_MAX);
-        let last = *blocks.last().expect("a window has a block");
-        self.next = match self.direction {
-            Direction::Forward if last + 1 < fences.len() => Some((partition, last + 1)),
-            Direction::Forward => {
-                let partitions = self.sst.top(&self.shared)?.fences().len();
-                (partition + 1 < partitions).then_some((partition + 1, 0))
+        let loaded = self.partition(partition)?;
+        let fences = loaded.fences();
+        let reader = self.pace.reader();
+        let window = self.pace.take();
+        let mut blocks: Vec<usize> = Vec::with_capacity(window.min(fences.len()));
+        let mut next = Some(first);
+        while let Some(block) = next.filter(|_| blocks.len() < window) {
+            blocks.push(block);
+            next = match self.direction {
+                Direction::Forward => (block + 1 < fences.len()).then_some(block + 1),
+                Direction::Backward => block.checked_sub(1),
+            };
+            let fence = match self.direction {
+                Direction::Forward => next,
+                Direction::Backward => Some(block),
+            };
+            if fence.is_some_and(|fence| self.is_behind_end(fences.key(fence))) {
+                // Nothing is left.
+                self.next = None;
+                return self.fetch(fences, &blocks, reader);
             }
-            Direction::Backward if last > 0 => Some((partition, last - 1)),
+        }
+        self.next = match next {
+            Some(block) => Some((partition, block)),
+            None => self.next_partition(partition)?,
+        };
+        self.fetch(fences, &blocks, reader)
+    }
+
+    /// The first block of the next partition, if the walk comes to it.
+    fn next_partition(&mut self, partition: usize) -> Result<Option<(usize, usize)>> {
+        let top = Arc::clone(self.sst.top(&self.shared)?);
+        let top = top.fences();
+        Ok(match self.direction {
+            Direction::Forward => {
+                let next = partition + 1;
+                (next < top.len() && !self.is_behind_end(top.key(next))).then_some((next, 0))
+            }
             Direction::Backward => match partition.checked_sub(1) {
                 Some(before) => Some((before, self.partition(before)?.fences().len() - 1)),
                 None => None,
             },
-        };
+        })
+    }
+
+    fn fetch(&mut self, fences: Fences<'_>, blocks: &[usize], reader: Reader) -> Result<()> {
+        let places: Vec<Place> = blocks.iter().map(|block| fences.place(*block, 0)).collect();
+        let want = |place: &Place| Want { sst: &self.sst, place: *place, kind: Kind::Data };
+        let wants: Vec<_> = places.iter().map(want).collect();
+        let blocks = self.shared.blocks_for(&wants, reader)?;
+        self.ready.extend(places.into_iter().zip(blocks));
         Ok(())
     }
 
@@ -133,8 +241,8 @@ impl Scan {
     ///
     /// # Errors
     /// When a read fails, or what was read does not check.
-    pub fn advance(&mut self) -> Result<bool> {
-        while self.block.as_ref().is_none_or(|block| self.shown == block.data().len()) {
+    pub(crate) fn advance(&mut self) -> Result<bool> {
+        while self.block.is_none() || self.shown == self.within.1 - self.within.0 {
             if !self.load()? {
                 return Ok(false);
             }
@@ -153,11 +261,16 @@ impl Scan {
 
     /// The block of the current version, and its index.
     fn place(&self) -> Option<(&Arc<Loaded>, usize)> {
-        let (block, before) = (self.block.as_ref()?, self.shown.checked_sub(1)?);
+        let ((_, block), before) = (self.block.as_ref()?, self.shown.checked_sub(1)?);
         Some(match self.direction {
-            Direction::Forward => (block, before),
-            Direction::Backward => (block, block.data().len() - 1 - before),
+            Direction::Forward => (block, self.within.0 + before),
+            Direction::Backward => (block, self.within.1 - 1 - before),
         })
+    }
+
+    /// Where the current block begins and ends in the file; 0 before the first.
+    pub(crate) fn block(&self) -> (u32, u32) {
+        self.block.as_ref().map_or((0, 0), |(place, _)| (place.offset, place.offset + u32::from(place.bytes)))
     }
 
     /// The key of the current version.
@@ -166,20 +279,9 @@ impl Scan {
     }
 
     /// The current version, until the walk goes on; none before the first.
-    #[must_use]
-    pub fn current(&self) -> Option<Update<'_>> {
+    pub(crate) fn current(&self) -> Option<Update<'_>> {
         let (block, index) = self.place()?;
         let block = block.data();
         Some(Update { key: &self.key, seq: block.seq(index), operation: block.operation(index) })
-    }
-}
-
-/// The block in which a walk from `from` on begins.
-fn first(fences: Fences<'_>, from: Option<&[u8]>, direction: Direction) -> usize {
-    match (direction, from) {
-        (Direction::Forward, None) => 0,
-        (Direction::Forward, Some(from)) => fences.seek(from),
-        (Direction::Backward, None) => fences.len() - 1,
-        (Direction::Backward, Some(from)) => fences.seek_last(from),
     }
 }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use index::{Found, Moment, Result, Update};
+use index::{Result, Seq, Update};
 
 use crate::blocks::{Kind, Loaded};
 use crate::format::filter::Hash;
@@ -20,33 +20,26 @@ use crate::sst::Sst;
 /// A key, and the files that may have it.
 pub(crate) struct Asked<'a> {
     pub(crate) key: &'a [u8],
+    pub(crate) at: Seq,
     /// The newest first.
     pub(crate) files: Vec<&'a Sst>,
 }
 
-/// Looks keys up in a file; `out[i]` is left as it is where the file has no version of `keys[i]` at or below the seq of
-/// `at`.
+/// The place of a key in a file: a block that may have it, and where the next one is if it has too many versions.
+pub(crate) struct Way<'a> {
+    pub(crate) sst: &'a Sst,
+    /// Index in the top, and in the partition.
+    pub(crate) partition: usize,
+    pub(crate) block: usize,
+    pub(crate) fences: Arc<Loaded>,
+}
+
+/// Shows each of the keys, by its index, its newest version at or below its seq, if there is one, and the file that has
+/// this version.
 ///
 /// # Errors
 /// When a read fails, or what was read does not check.
-pub fn get_many(shared: &Shared, sst: &Sst, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
-    let asked: Vec<_> = keys.iter().map(|key| Asked { key, files: vec![sst] }).collect();
-    find(shared, &asked, at, &mut |index, update| out[index] = Some(Found::of(update, at.now)))
-}
-
-/// The place of a key in a file: a block that may have it, and where the next one is if it has too many versions.
-struct Way<'a> {
-    sst: &'a Sst,
-    /// Index in the top, and in the partition.
-    partition: usize,
-    block: usize,
-    fences: Arc<Loaded>,
-}
-
-/// Shows each of the keys its newest version at or below the seq of `at`, with its index, if there is one.
-pub(crate) fn find(
-    shared: &Shared, asked: &[Asked<'_>], at: Moment, show: &mut dyn FnMut(usize, &Update<'_>),
-) -> Result<()> {
+pub(crate) fn find(shared: &Shared, asked: &[Asked<'_>], show: &mut dyn FnMut(usize, &Sst, &Update<'_>)) -> Result<()> {
     let mut ways = ways(shared, asked)?;
     let mut open: Vec<usize> = (0..asked.len()).filter(|index| !ways[*index].is_empty()).collect();
     while !open.is_empty() {
@@ -54,12 +47,13 @@ pub(crate) fn find(
         let blocks = shared.blocks(&wants)?;
         let mut left = Vec::new();
         for (index, loaded) in open.into_iter().zip(blocks) {
-            let (key, block) = (asked[index].key, loaded.data());
-            if let Some(found) = block.find(key, at.seq) {
-                show(index, &Update { key, seq: block.seq(found), operation: block.operation(found) });
+            let (Asked { key, at, .. }, block) = (&asked[index], loaded.data());
+            let way = &mut ways[index];
+            if let Some(found) = block.find(key, *at) {
+                let update = Update { key, seq: block.seq(found), operation: block.operation(found) };
+                show(index, way[0].sst, &update);
                 continue;
             }
-            let way = &mut ways[index];
             if !way[0].advance(shared, key)? {
                 way.remove(0);
             }
@@ -75,7 +69,7 @@ pub(crate) fn find(
 /// For each key the ways through the files whose filters do not exclude it.
 fn ways<'a>(shared: &Shared, asked: &[Asked<'a>]) -> Result<Vec<Vec<Way<'a>>>> {
     let (mut wants, mut partitions) = (Vec::new(), Vec::new());
-    for Asked { key, files } in asked {
+    for Asked { key, files, .. } in asked {
         for sst in files {
             let top = sst.top(shared)?.fences();
             let partition = top.seek(key);
@@ -88,7 +82,7 @@ fn ways<'a>(shared: &Shared, asked: &[Asked<'a>]) -> Result<Vec<Vec<Way<'a>>>> {
     let mut blocks = shared.blocks(&wants)?.into_iter().zip(&wants).peekable();
     let mut partitions = partitions.into_iter();
     let mut ways = Vec::with_capacity(asked.len());
-    for Asked { key, files } in asked {
+    for Asked { key, files, .. } in asked {
         let (hash, mut of_key) = (Hash::of(key), Vec::new());
         for (sst, partition) in files.iter().zip(partitions.by_ref()) {
             let (fences, _) = blocks.next().expect("a partition for each file");
@@ -104,12 +98,12 @@ fn ways<'a>(shared: &Shared, asked: &[Asked<'a>]) -> Result<Vec<Vec<Way<'a>>>> {
 }
 
 impl<'a> Way<'a> {
-    fn want(&self) -> Want<'a> {
+    pub(crate) fn want(&self) -> Want<'a> {
         Want { sst: self.sst, place: self.fences.fences().place(self.block, 0), kind: Kind::Data }
     }
 
     /// Goes on to the next block with versions of `key`; false if there is none.
-    fn advance(&mut self, shared: &Shared, key: &[u8]) -> Result<bool> {
+    pub(crate) fn advance(&mut self, shared: &Shared, key: &[u8]) -> Result<bool> {
         self.block += 1;
         if self.block < self.fences.fences().len() {
             return Ok(self.fences.fences().is_key(self.block, key));

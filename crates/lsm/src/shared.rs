@@ -6,15 +6,18 @@
 use std::sync::Arc;
 
 use cache::{Cache, Part};
-use index::{Error, Result};
+use index::{Error, ReadAhead, Result, TableId};
 use psync::{Buffer, File, Request};
-use space::FileStore;
+use space::{FileStore, Reserve};
 
 use crate::blocks::{Kind, Loaded};
 use crate::format::Place;
 use crate::format::stored::Identity;
+use crate::sizes::Sizes;
 use crate::sst::Sst;
 
+/// Room for deletes on a full disk: so many files.
+const ROOM_FILES: u64 = 4;
 /// Maximum size of one read, in bytes.
 const WINDOW_BYTES: u64 = 256 << 10;
 
@@ -22,6 +25,9 @@ const WINDOW_BYTES: u64 = 256 << 10;
 pub struct Shared {
     store: FileStore,
     cache: Cache<Key, Arc<Loaded>>,
+    read_ahead: Arc<ReadAhead>,
+    reserve: Arc<Reserve>,
+    sizes: Sizes,
     lookups_in_flight: usize,
 }
 
@@ -29,6 +35,15 @@ pub struct Shared {
 struct Key {
     file: Identity,
     offset: u32,
+}
+
+/// The kind of a reader, which decides whether blocks are cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A lookup or the beginning of a scan, which may come again.
+    Lookup,
+    /// A walk that takes one block after the other, each once.
+    Walk,
 }
 
 /// A block to be found or read.
@@ -62,8 +77,69 @@ impl Shared {
     #[must_use]
     pub fn new(store: &FileStore, cache_bytes: u64) -> Self {
         let weigh = |_: &Key, block: &Arc<Loaded>| (size_of::<Loaded>() + block.heap_bytes()) as u64;
-        let lookups_in_flight = store.psync().pio_max();
-        Self { store: store.clone(), cache: Cache::new(cache_bytes, weigh), lookups_in_flight }
+        Self {
+            store: store.clone(),
+            cache: Cache::new(cache_bytes, weigh),
+            read_ahead: Arc::new(ReadAhead::new(u64::MAX)),
+            reserve: Arc::new(Reserve::new(store)),
+            sizes: Sizes::new(u64::MAX),
+            lookups_in_flight: store.psync().pio_max(),
+        }
+    }
+
+    /// Scans use this read-ahead memory, together with the scans of others.
+    #[must_use]
+    pub fn with_read_ahead(mut self, read_ahead: Arc<ReadAhead>) -> Self {
+        self.read_ahead = read_ahead;
+        self
+    }
+
+    /// The space reserved for a full disk is kept together with that of others.
+    #[must_use]
+    pub fn with_reserve(mut self, reserve: Arc<Reserve>) -> Self {
+        self.reserve = reserve;
+        self
+    }
+
+    /// Batches of lookups keep so many requests in flight.
+    #[must_use]
+    pub const fn with_lookups_in_flight(mut self, requests: usize) -> Self {
+        self.lookups_in_flight = requests;
+        self
+    }
+
+    /// The cache can be lent up to so many bytes.
+    #[must_use]
+    pub fn with_loans_of(mut self, most_bytes: u64) -> Self {
+        self.cache = self.cache.with_loans_of(most_bytes);
+        self
+    }
+
+    /// Bytes to be reserved on the disk for trees whose files take `live_bytes` together.
+    pub(crate) fn room_bytes(&self, live_bytes: u64) -> u64 {
+        ROOM_FILES * self.sizes.file_bytes(live_bytes) as u64
+    }
+
+    /// Files have at most so many bytes, about.
+    #[must_use]
+    pub fn with_file_bytes(mut self, most: u64) -> Self {
+        self.sizes = Sizes::new(most);
+        self
+    }
+
+    /// How long files are.
+    pub(crate) const fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// Space on the disk for trees that become smaller. Writers that make any file longer fill the reserve up first.
+    pub(crate) fn reserve(&self) -> &Reserve {
+        &self.reserve
+    }
+
+    /// The memory in which all scans read ahead.
+    pub(crate) const fn read_ahead(&self) -> &Arc<ReadAhead> {
+        &self.read_ahead
     }
 
     /// The store of the files.
@@ -72,7 +148,7 @@ impl Shared {
         &self.store
     }
 
-    /// The cache of blocks.
+    /// The cache of blocks. Lent memory is for data blocks that the cache does not admit.
     #[must_use]
     pub const fn cache(&self) -> &dyn Part {
         &self.cache
@@ -80,12 +156,39 @@ impl Shared {
 
     /// These blocks, in their order. Those that are not cached are read in one psync.
     pub(crate) fn blocks(&self, wants: &[Want<'_>]) -> Result<Vec<Arc<Loaded>>> {
-        let mut blocks: Vec<_> = wants.iter().map(|want| self.cache.get(&want.key())).collect();
+        self.blocks_for(wants, Reader::Lookup)
+    }
+
+    /// As [`Shared::blocks`], for this reader.
+    pub(crate) fn blocks_for(&self, wants: &[Want<'_>], reader: Reader) -> Result<Vec<Arc<Loaded>>> {
+        let find = |want: &Want<'_>| match reader {
+            Reader::Lookup => self.cache.get(&want.key()).or_else(|| self.read_before(want)),
+            Reader::Walk => self.cache.peek(&want.key()),
+        };
+        let mut blocks: Vec<_> = wants.iter().map(find).collect();
         let missing: Vec<_> = (0..blocks.len()).filter(|index| blocks[*index].is_none()).collect();
         if !missing.is_empty() {
-            self.read(wants, missing, &mut |index, block| blocks[index] = Some(block))?;
+            self.read(wants, missing, reader, &mut |index, block| blocks[index] = Some(block))?;
         }
         Ok(blocks.into_iter().map(|block| block.expect("found or read")).collect())
+    }
+
+    /// A block, if the cache has it. Not finding it is not counted as a miss.
+    pub(crate) fn cached(&self, want: Want<'_>) -> Option<Arc<Loaded>> {
+        self.cache.find(&want.key())
+    }
+
+    /// These blocks, in their order, read past the cache.
+    pub(crate) fn read_again(&self, wants: &[Want<'_>]) -> Result<Vec<Arc<Loaded>>> {
+        let mut blocks: Vec<Option<Arc<Loaded>>> = vec![None; wants.len()];
+        let all = (0..wants.len()).collect();
+        self.read(wants, all, Reader::Walk, &mut |index, block| blocks[index] = Some(block))?;
+        Ok(blocks.into_iter().map(|block| block.expect("read")).collect())
+    }
+
+    /// Forgets the blocks of files that were removed.
+    pub(crate) fn forget(&self, table: TableId, numbers: &[u64]) {
+        self.cache.retain(|key, _| key.file.table != table || !numbers.contains(&key.file.number));
     }
 
     /// As [`Shared::blocks`], of one.
@@ -93,8 +196,10 @@ impl Shared {
         Ok(self.blocks(&[want])?.pop().expect("a block for each want"))
     }
 
-    /// Reads some of the wanted blocks in one psync, and caches them.
-    fn read(&self, wants: &[Want<'_>], missing: Vec<usize>, show: &mut dyn FnMut(usize, Arc<Loaded>)) -> Result<()> {
+    /// Reads some of the wanted blocks in one psync, and caches those of a lookup.
+    fn read(
+        &self, wants: &[Want<'_>], missing: Vec<usize>, reader: Reader, show: &mut dyn FnMut(usize, Arc<Loaded>),
+    ) -> Result<()> {
         let windows = self.windows(wants, missing)?;
         let mut stream = self.store.psync().stream(self.lookups_in_flight);
         for (tag, window) in (0..).zip(&windows) {
@@ -104,7 +209,8 @@ impl Shared {
         let mut failed: Option<(usize, Error)> = None;
         for completion in stream {
             let tag = usize::try_from(completion.tag).expect("the index of a window");
-            let taken = self.take(wants, &windows[tag], completion.buffer, completion.result, show);
+            let read = completion.result.map(|()| completion.buffer.expect("a read has a buffer"));
+            let taken = read.map_err(Error::from).and_then(|read| self.take(wants, &windows[tag], &read, reader, show));
             if let Err(error) = taken
                 && failed.as_ref().is_none_or(|(first, _)| tag < *first)
             {
@@ -114,13 +220,11 @@ impl Shared {
         failed.map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// Checks and caches the blocks of a window.
+    /// Checks the blocks of a window, and caches those of a lookup.
     fn take(
-        &self, wants: &[Want<'_>], window: &Window, buffer: Option<Buffer>, result: psync::Result<()>,
+        &self, wants: &[Want<'_>], window: &Window, buffer: &Buffer, reader: Reader,
         show: &mut dyn FnMut(usize, Arc<Loaded>),
     ) -> Result<()> {
-        result?;
-        let buffer = buffer.expect("a read has a buffer");
         // Wants of one block stand together.
         let mut last: Option<(Key, Arc<Loaded>)> = None;
         for index in &window.wants {
@@ -133,11 +237,34 @@ impl Shared {
             let stored = &buffer[at..at + usize::from(want.place.bytes)];
             let block = Loaded::decode(stored, want.kind, want.place, want.sst.identity(), window.file.path())?;
             let block = Arc::new(block);
-            self.cache.insert(want.key(), Arc::clone(&block));
+            if reader == Reader::Lookup {
+                self.keep(want, &block, stored);
+            }
             last = Some((want.key(), Arc::clone(&block)));
             show(*index, block);
         }
         Ok(())
+    }
+
+    /// Caches a block that was read. A data block is kept if the cache admits it; otherwise its bytes are kept for a
+    /// lookup as long as there is lent memory.
+    fn keep(&self, want: &Want<'_>, block: &Arc<Loaded>, stored: &[u8]) {
+        let bytes = size_of::<Loaded>() + block.heap_bytes();
+        if want.kind != Kind::Data || self.cache.admits(&want.key(), bytes as u64) {
+            self.cache.insert(want.key(), Arc::clone(block));
+        } else {
+            self.cache.put_read(&want.key(), stored);
+        }
+    }
+
+    /// A data block whose bytes were read not long ago.
+    fn read_before(&self, want: &Want<'_>) -> Option<Arc<Loaded>> {
+        let path = self.store.directory();
+        let decode = |stored: &[u8]| {
+            let block = Loaded::decode(stored, want.kind, want.place, want.sst.identity(), path);
+            block.ok().map(Arc::new)
+        };
+        if want.kind == Kind::Data { self.cache.found_read(&want.key(), decode) } else { None }
     }
 
     /// The windows in which these blocks are: blocks in the same or neighbouring sectors of a file are read together.

@@ -1,139 +1,230 @@
-//! A version of a tree, which never changes: its files, by level.
+//! A version of a tree, which never changes: slices of its files, by level.
 //!
-//! 1. Level 0 has the files of the newest versions, in the order of their numbers. They overlap, so they are sorted
-//!    into **sublevels** ([`Run::sublevels`]). Every other level is one run.
+//! 1. Level 0 has the slices of the newest versions, in the order of their age. They overlap, so they are sorted into
+//!    **sublevels** ([`Run::sublevels`]). Every other level is one run.
 //! 2. An **edit** makes the next version. Files that both have are the same in memory, so a file lives as long as a
-//!    version has it.
+//!    version has a slice of it.
 //!
 //! Invariant: for each key, versions in a newer run are not older than those in an older one. Runs are, from the newest
 //! on: the sublevels from the last to the first, then the levels from 1 on.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use index::{Damage, Found, Moment, Result, TableId};
+use doclog::Compression;
+use index::{Damage, Moment, Result, Seq, TableId, Time, Update};
 use space::StreamKind;
 
 use crate::format::Checked;
-use crate::format::edit::{Edit, LEVELS, Record};
-use crate::format::footer::Written;
+use crate::format::edit::{Edit, Entry, LEVELS, Record};
 use crate::runs::Run;
 use crate::search::{Asked, find};
 use crate::shared::Shared;
+use crate::slices::Slice;
 use crate::sst::Sst;
+use crate::writer::Format;
+
+/// The lowest level.
+pub(crate) const BOTTOM: usize = LEVELS - 1;
 
 /// A version of a tree.
 #[derive(Clone)]
-pub struct Version {
-    table: TableId,
+pub(crate) struct Version {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) table: TableId,
     /// The lowest number that no file had.
     next: u64,
-    newest: Vec<Arc<Sst>>,
-    sublevels: Vec<Run>,
+    /// Whether a value with an expiry was put since the tree last had no keys.
+    pub(crate) expires: bool,
+    /// Readers below see nothing.
+    floor: Seq,
+    newest: Arc<[Arc<Slice>]>,
+    sublevels: Arc<[Run]>,
     /// Levels 1 and on.
-    levels: [Run; LEVELS - 1],
+    levels: [Run; BOTTOM],
+}
+
+/// A change of a version.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Change {
+    /// Files that go, with all their slices.
+    pub(crate) removed: Vec<u64>,
+    /// Slices that come.
+    pub(crate) added: Vec<Entry>,
+    /// Whether a value with an expiry was put.
+    pub(crate) expires: bool,
+}
+
+/// The stream of a file of a level.
+pub(crate) const fn stream_of(level: usize) -> StreamKind {
+    if level == 0 { StreamKind::L0 } else { StreamKind::Ln }
 }
 
 impl Version {
     /// A tree without files.
-    #[must_use]
-    pub fn empty(table: TableId) -> Self {
-        Self { table, next: 1, newest: Vec::new(), sublevels: Vec::new(), levels: Default::default() }
+    pub(crate) fn empty(shared: Arc<Shared>, table: TableId) -> Self {
+        let (newest, sublevels) = (Vec::new().into(), Vec::new().into());
+        Self { shared, table, next: 1, expires: false, floor: Seq(0), newest, sublevels, levels: Default::default() }
+    }
+
+    /// The same version, of which readers below `floor` see nothing.
+    pub(crate) fn with_floor(mut self, floor: Seq) -> Self {
+        self.floor = floor;
+        self
+    }
+
+    pub(crate) const fn floor(&self) -> Seq {
+        self.floor
+    }
+
+    /// Whether there are no files.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.newest.is_empty() && self.levels.iter().all(|run| run.slices().is_empty())
+    }
+
+    /// The lowest number that no file had.
+    pub(crate) const fn next(&self) -> u64 {
+        self.next
     }
 
     /// The runs, the oldest first.
-    pub fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.levels.iter().rev().filter(|run| !run.files().is_empty()).chain(&self.sublevels)
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.levels.iter().rev().filter(|run| !run.slices().is_empty()).chain(self.sublevels.iter())
     }
 
-    /// The files of a level, in key order, or for level 0 in the order of their numbers.
-    fn files(&self, level: usize) -> &[Arc<Sst>] {
-        level.checked_sub(1).map_or(&self.newest, |below| self.levels[below].files())
+    /// The runs of level 0, the oldest first.
+    pub(crate) fn sublevels(&self) -> &[Run] {
+        &self.sublevels
+    }
+
+    /// The run of a level below 0.
+    pub(crate) fn level(&self, level: usize) -> &Run {
+        &self.levels[level - 1]
+    }
+
+    /// The slices of a level, in key order, or for level 0 in the order of their age.
+    pub(crate) fn slices(&self, level: usize) -> &[Arc<Slice>] {
+        level.checked_sub(1).map_or(&self.newest, |below| self.levels[below].slices())
+    }
+
+    /// All slices, each with its level.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Arc<Slice>)> {
+        (0..LEVELS).flat_map(|level| self.slices(level).iter().map(move |slice| (level, slice)))
+    }
+
+    /// The slices that may have `key`, the newest first.
+    pub(crate) fn slices_of<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<Slice>> {
+        let runs = self.sublevels.iter().rev().chain(&self.levels);
+        runs.filter_map(move |run| run.slice_of(key))
     }
 
     /// The files that may have `key`, the newest first.
-    fn files_of<'a>(&'a self, key: &[u8]) -> Vec<&'a Sst> {
-        let runs = self.sublevels.iter().rev().chain(&self.levels);
-        runs.filter_map(|run| run.file_of(key)).map(|file| &**file).collect()
+    pub(crate) fn files_of<'a>(&'a self, key: &'a [u8]) -> Vec<&'a Sst> {
+        self.slices_of(key).map(|slice| &**slice.sst()).collect()
     }
 
-    /// Looks keys up in all files; `out[i]` is left as it is where no file has a version of `keys[i]` at or below the
-    /// seq of `at`.
+    /// Shows each of the keys, by its index, its newest version at or below the seq of `at`, if there is one.
     ///
     /// # Errors
     /// When a read fails, or what was read does not check.
-    pub fn get_many(&self, shared: &Shared, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
-        let asked: Vec<_> = keys.iter().map(|key| Asked { key, files: self.files_of(key) }).collect();
-        find(shared, &asked, at, &mut |index, update| out[index] = Some(Found::of(update, at.now)))
+    pub(crate) fn find(&self, keys: &[&[u8]], at: Moment, show: &mut dyn FnMut(usize, &Update<'_>)) -> Result<()> {
+        let asked: Vec<_> = keys.iter().map(|key| Asked { key, at: at.seq, files: self.files_of(key) }).collect();
+        find(&self.shared, &asked, &mut |index, _, update| show(index, update))
+    }
+
+    /// How a file of a level is written now.
+    pub(crate) const fn format(&self, _level: usize, now: Time) -> Format {
+        Format { compression: Compression::None, filter_tenths: 100, now }
     }
 
     /// The bytes that a checkpoint keeps to find this version again.
-    #[must_use]
-    pub fn root(&self) -> Vec<u8> {
-        let of_level = |level| self.files(level).iter().map(move |file| (level, file.written().clone()));
-        let added = (0..LEVELS).flat_map(of_level).collect();
-        Edit { table: self.table, next: self.next, removed: Vec::new(), added }.encode(Record::Root)
+    pub(crate) fn root(&self) -> Vec<u8> {
+        let added = self.all().map(|(level, slice)| slice.entry(level)).collect();
+        self.edit(Vec::new(), added, self.expires).encode(Record::Root)
+    }
+
+    fn edit(&self, removed: Vec<u64>, added: Vec<Entry>, expires: bool) -> Edit {
+        let next = added.iter().map(|entry| entry.footer.number + 1).max().unwrap_or(0).max(self.next);
+        Edit { table: self.table, next, expires, removed, added }
     }
 
     /// The version that a checkpoint kept. Its files are not looked at.
     ///
     /// # Errors
     /// When the record is malformed, or of another table.
-    pub fn open(table: TableId, kind: StreamKind, root: &[u8]) -> Result<Self> {
+    pub(crate) fn open(shared: Arc<Shared>, table: TableId, root: &[u8]) -> Result<Self> {
         let edit = Edit::decode(root, Record::Root, table);
-        edit.and_then(|edit| Self::empty(table).after(&edit, kind))
-            .map_err(|damage| damage.in_record("the root", table))
+        edit.and_then(|edit| Self::empty(shared, table).after(&edit))
+            .map_err(|damage| damage.in_record("the root of an LSM tree", table))
     }
 
-    /// The record of a change: the numbers of files that go, and files that come, each with its level.
-    #[must_use]
-    pub fn redo(&self, removed: Vec<u64>, added: Vec<(usize, Written)>) -> Vec<u8> {
-        let next = added.iter().map(|(_, written)| written.number() + 1).max().unwrap_or(0).max(self.next);
-        Edit { table: self.table, next, removed, added }.encode(Record::Redo)
+    /// The record of a change.
+    pub(crate) fn redo(&self, change: Change) -> Vec<u8> {
+        self.edit(change.removed, change.added, change.expires).encode(Record::Redo)
     }
 
     /// The version after a change.
     ///
     /// # Errors
     /// When the record is malformed, of another table, or does not fit this version: a file that goes is not there, or
-    /// files of a level would overlap.
-    pub fn replay(&self, kind: StreamKind, redo: &[u8]) -> Result<Self> {
+    /// slices of a level would overlap.
+    pub(crate) fn replay(&self, redo: &[u8]) -> Result<Self> {
         let edit = Edit::decode(redo, Record::Redo, self.table);
-        edit.and_then(|edit| self.after(&edit, kind)).map_err(|damage| damage.in_record("a redo", self.table))
+        edit.and_then(|edit| self.after(&edit)).map_err(|damage| damage.in_record("a redo of an LSM tree", self.table))
     }
 
-    fn after(&self, edit: &Edit, kind: StreamKind) -> Checked<Self> {
+    fn after(&self, edit: &Edit) -> Checked<Self> {
         let damage = |what, expected: &str, found: u64| Err(Damage::new(0, what, expected, found));
-        let mut levels: [Vec<Arc<Sst>>; LEVELS] = std::array::from_fn(|level| self.files(level).to_vec());
-        for number in &edit.removed {
-            let is_it = |file: &Arc<Sst>| file.written().number() == *number;
-            let in_level = |(level, files): (usize, &Vec<Arc<Sst>>)| Some((level, files.iter().position(is_it)?));
-            let Some((level, index)) = levels.iter().enumerate().find_map(in_level) else {
-                return damage("file that goes", "one that is there", *number);
-            };
-            levels[level].remove(index);
+        let mut gone: HashMap<u64, Option<Arc<Sst>>> = edit.removed.iter().map(|number| (*number, None)).collect();
+        let mut comes: [Vec<Arc<Slice>>; LEVELS] = Default::default();
+        let mut goes = [false; LEVELS];
+        for (level, slice) in self.all() {
+            if let Some(file) = gone.get_mut(&slice.sst().number()) {
+                *file = Some(Arc::clone(slice.sst()));
+                goes[level] = true;
+            }
         }
-        for (level, written) in &edit.added {
-            let number = written.number();
-            if number >= edit.next || levels.iter().flatten().any(|file| file.written().number() == number) {
+        if let Some((number, _)) = gone.iter().find(|(_, file)| file.is_none()) {
+            return damage("file that goes", "one that is there", *number);
+        }
+        let mut files: HashMap<u64, Arc<Sst>> = HashMap::new();
+        for entry in &edit.added {
+            let number = entry.footer.number;
+            // A number below the next one is that of a file which has other slices from here on, or of a root record.
+            let is_new = !gone.contains_key(&number);
+            if number >= edit.next || (is_new && number < self.next) {
                 return damage("file that comes", "a new one, below the next number", number);
             }
-            levels[*level].push(Arc::new(Sst::new(kind, written.clone())));
-        }
-        let [newest, levels @ ..] = &mut levels;
-        newest.sort_by_key(|file| file.written().number());
-        for files in levels.iter_mut() {
-            files.sort_by(|one, other| one.written().low.cmp(&other.written().low));
-            let overlaps = |files: &&[Arc<Sst>]| files[0].written().high >= files[1].written().low;
-            if let Some(files) = files.windows(2).find(overlaps) {
-                return damage("files of a level", "no overlap", files[1].written().number());
+            let sst = gone.get(&number).cloned().flatten().or_else(|| files.get(&number).cloned());
+            let new = || Arc::new(Sst::new(stream_of(entry.level), entry.file_bytes, entry.footer));
+            let sst = sst.unwrap_or_else(new);
+            if (sst.bytes(), sst.footer()) != (entry.file_bytes, &entry.footer) {
+                return damage("file of a slice", "that of the other slices of this number", number);
             }
+            files.insert(number, Arc::clone(&sst));
+            comes[entry.level].push(Arc::new(Slice::of(entry, sst)));
         }
-        Ok(Self {
-            table: self.table,
-            next: edit.next.max(self.next),
-            sublevels: Run::sublevels(newest),
-            newest: std::mem::take(newest),
-            levels: levels.each_mut().map(|files| Run::new(std::mem::take(files))),
-        })
+        let mut next = self.clone();
+        next.next = edit.next.max(self.next);
+        for (level, mut comes) in comes.into_iter().enumerate() {
+            if comes.is_empty() && !goes[level] {
+                continue;
+            }
+            let stays = self.slices(level).iter().filter(|slice| !gone.contains_key(&slice.sst().number()));
+            comes.extend(stays.cloned());
+            if level == 0 {
+                comes.sort_by(|one, other| (one.age(), one.low()).cmp(&(other.age(), other.low())));
+                next.sublevels = Run::sublevels(&comes).into();
+                next.newest = comes.into();
+                continue;
+            }
+            comes.sort_by(|one, other| one.low().cmp(other.low()));
+            if let Some(slices) = comes.windows(2).find(|slices| slices[0].high() >= slices[1].low()) {
+                return damage("slices of a level", "no overlap", slices[1].sst().number());
+            }
+            next.levels[level - 1] = Run::new(comes);
+        }
+        next.expires = (edit.expires || self.expires) && !next.is_empty();
+        Ok(next)
     }
 }

@@ -9,8 +9,9 @@
 //!    beginning of a partition on, whose fences all have the key.
 
 use doclog::Compression;
-use index::{Result, Seq, TableId, Update};
+use index::{Expiry, Result, Seq, TableId, Time, Update, due};
 use psync::{BLOCK, File, Psync};
+use seeded::Bug;
 
 use crate::format::block::Builder;
 use crate::format::fences::{Maker, Tombstones, between};
@@ -31,11 +32,13 @@ const TOP_ENTRY_BYTES: usize = 34;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug)]
-pub struct Format {
+pub(crate) struct Format {
     /// The compression of data blocks.
-    pub compression: Compression,
+    pub(crate) compression: Compression,
     /// Tenths of a bit of the filters for each key; 0 for no filters.
-    pub filter_tenths: u32,
+    pub(crate) filter_tenths: u32,
+    /// The time at which the file is written.
+    pub(crate) now: Time,
 }
 
 /// A partition whose place is not known yet.
@@ -47,9 +50,9 @@ struct Partition {
 }
 
 /// A file that is being written.
-pub struct Writer<'a> {
+pub(crate) struct Writer {
     file: File,
-    pieces: psync::Writer<'a>,
+    pieces: psync::Writer,
     format: Format,
     /// What is in the file so far. Its top is not known before the end.
     footer: Footer,
@@ -67,16 +70,18 @@ pub struct Writer<'a> {
     partitions: Vec<Partition>,
     /// Bytes of the top, about.
     top_bytes: usize,
+    /// Those of the versions so far.
+    expiries: Vec<Expiry>,
     low: Vec<u8>,
     high: Option<Vec<u8>>,
 }
 
-impl<'a> Writer<'a> {
+impl Writer {
     /// Begins a file, which is empty and the caller's own.
-    #[must_use]
-    pub fn new(psync: &'a Psync, file: File, table: TableId, number: u64, format: Format) -> Self {
+    pub(crate) fn new(psync: &Psync, file: File, table: TableId, number: u64, format: Format) -> Self {
         let top = Place::default();
-        let footer = Footer { table, number, top, entries: 0, tombstones: 0, oldest: Seq::MAX, newest: Seq(0) };
+        let (entries, tombstones, documents, blocks, oldest, newest) = (0, 0, 0, 0, Seq::MAX, Seq(0));
+        let footer = Footer { table, number, top, entries, tombstones, documents, blocks, oldest, newest, due: None };
         let mut writer = Self {
             file,
             pieces: psync::Writer::new(psync, None),
@@ -91,6 +96,7 @@ impl<'a> Writer<'a> {
             keys: Vec::new(),
             partitions: Vec::new(),
             top_bytes: 0,
+            expiries: Vec::new(),
             low: Vec::new(),
             high: None,
         };
@@ -99,19 +105,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes of data so far, about.
-    #[must_use]
-    pub const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.offset
     }
 
     /// Whether no more keys should be added, because their fences are so long that the file may have no room for more.
-    #[must_use]
-    pub const fn is_full(&self) -> bool {
+    pub(crate) const fn is_full(&self) -> bool {
         self.top_bytes > BLOCK_BYTES_MAX / 2
     }
 
     /// Adds all versions of a key, the newest first. Keys rise.
-    pub fn push(&mut self, versions: &[Update<'_>]) {
+    pub(crate) fn push(&mut self, versions: &[Update<'_>]) {
         let Some(Update { key, .. }) = versions.first() else { return };
         debug_assert!(self.high.as_deref().is_none_or(|high| high < *key), "keys rise");
         if !self.has_room(versions, self.limit) {
@@ -132,6 +136,8 @@ impl<'a> Writer<'a> {
             self.block.push(version);
             self.footer.oldest = self.footer.oldest.min(version.seq);
             self.footer.newest = self.footer.newest.max(version.seq);
+            self.footer.documents += version.operation.document().map_or(0, |document| document.stored_bytes());
+            self.expiries.extend(version.operation.expiry());
         }
         self.footer.entries += versions.len() as u64;
         let high = self.high.get_or_insert_default();
@@ -168,7 +174,7 @@ impl<'a> Writer<'a> {
         if self.high.is_none() {
             self.low = key.to_vec();
         }
-        let hash = Hash::of(key);
+        let hash = if seeded::on(Bug::FilterOfOtherKeys) { Hash::of(&self.fence) } else { Hash::of(key) };
         if self.keys.last() != Some(&hash) {
             self.keys.push(hash);
         }
@@ -182,6 +188,7 @@ impl<'a> Writer<'a> {
         self.block.finish(&mut block);
         stored::put(&mut bytes, &block, self.format.compression);
         self.footer.tombstones += u64::from(tombstones.count);
+        self.footer.blocks += 1;
         let place = self.put(&bytes);
         if self.fences.is_empty() {
             self.first_fence.clone_from(&self.fence);
@@ -235,12 +242,22 @@ impl<'a> Writer<'a> {
         self.offset += bytes;
     }
 
+    /// The file.
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Whether a value with an expiry was added.
+    pub(crate) const fn expires(&self) -> bool {
+        !self.expiries.is_empty()
+    }
+
     /// Writes what is left, and tells what is in the file; none where no key was added. The file is still to be
     /// flushed.
     ///
     /// # Errors
     /// When a write failed.
-    pub fn finish(mut self) -> Result<Option<Written>> {
+    pub(crate) fn finish(mut self) -> Result<Option<Written>> {
         self.end_block();
         self.end_partition();
         let Some(high) = self.high.take() else { return Ok(None) };
@@ -261,10 +278,13 @@ impl<'a> Writer<'a> {
         bytes.clear();
         stored::put(&mut bytes, &block, Compression::None);
         self.footer.top = self.put(&bytes);
+        let entries = usize::try_from(self.footer.entries).unwrap_or(usize::MAX);
+        self.footer.due = due::made(std::mem::take(&mut self.expiries), entries, self.format.now);
         let end = (self.offset + Footer::BYTES).next_multiple_of(BLOCK);
         self.pad(end - Footer::BYTES - self.offset);
         self.pieces.put(&self.file, self.offset as u64, &self.footer.encode());
-        self.pieces.finish()?;
+        // A file that finds no room goes, and the write can be tried again.
+        self.pieces.finish().map_err(space::Error::Io)?;
         Ok(Some(Written { bytes: end as u64, low: self.low, high, footer: self.footer }))
     }
 }

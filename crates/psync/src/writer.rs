@@ -23,8 +23,8 @@ struct Piece {
 }
 
 /// Writes the bytes that it is given, in pieces: see the example of [`Writer::put`]. Nothing is flushed.
-pub struct Writer<'a> {
-    psync: &'a Psync,
+pub struct Writer {
+    psync: Psync,
     /// Number of bytes still to come, if known, which decides the size of pieces.
     expected: Option<u64>,
     /// Size of the next piece if the total is unknown.
@@ -36,12 +36,12 @@ pub struct Writer<'a> {
     outcome: Result<()>,
 }
 
-impl<'a> Writer<'a> {
+impl Writer {
     /// A writer of `expected` bytes, or of an unknown number of them.
     #[must_use]
-    pub fn new(psync: &'a Psync, expected: Option<u64>) -> Self {
+    pub fn new(psync: &Psync, expected: Option<u64>) -> Self {
         Self {
-            psync,
+            psync: psync.clone(),
             expected,
             next_bytes: FIRST_PIECE_BYTES,
             piece: None,

@@ -66,11 +66,19 @@ pub enum Bug {
     WakerLeftLate = 26,
     /// A record of the log is shown although its last part is missing.
     PartsTakenForWhole = 27,
+    /// A file of an LSM tree is released as soon as the newest version does without it.
+    FileReleasedEarly = 28,
+    /// The redo that brings a file of an LSM tree is logged before the file is on stable storage.
+    FileUnflushed = 29,
+    /// The filter of a partition is made of other keys.
+    FilterOfOtherKeys = 30,
+    /// A file of level 0 moves down past an older one that overlaps it.
+    MovedOverOverlap = 31,
 }
 
 impl Bug {
     /// Every bug that simulated crashes find.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::RunChecksumSkipped,
         Self::FlushEndBeforeData,
         Self::FlushOverHole,
@@ -84,6 +92,10 @@ impl Bug {
         Self::CleanMarkKept,
         Self::TailCutEarly,
         Self::SegmentsGivenBackEarly,
+        Self::FileReleasedEarly,
+        Self::FileUnflushed,
+        Self::FilterOfOtherKeys,
+        Self::MovedOverOverlap,
     ];
 
     /// Every bug that walks find over a table in which many keys are deleted.

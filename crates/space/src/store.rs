@@ -35,13 +35,17 @@ pub enum StreamKind {
     Doc,
     /// Pages of indexes.
     Node,
+    /// Files of the newest level of an LSM tree.
+    L0,
+    /// Files of the levels below.
+    Ln,
     /// Superblock and other small files that locate the rest.
     Meta,
 }
 
 impl StreamKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Wal, Self::Doc, Self::Node, Self::Meta];
+    pub const ALL: [Self; 6] = [Self::Wal, Self::Doc, Self::Node, Self::L0, Self::Ln, Self::Meta];
 
     /// Its name, in statistics.
     #[must_use]
@@ -50,6 +54,8 @@ impl StreamKind {
             Self::Wal => "wal",
             Self::Doc => "doc",
             Self::Node => "node",
+            Self::L0 => "l0",
+            Self::Ln => "l1+",
             Self::Meta => "meta",
         }
     }

@@ -27,6 +27,10 @@ impl Braid {
         Self::open(path, memory, durability, Structure::Append)
     }
 
+    pub(super) fn open_lsm(path: &Path, memory: Memory, durability: Durability) -> Result<Box<dyn Store>> {
+        Self::open(path, memory, durability, Structure::Lsm)
+    }
+
     fn open(path: &Path, memory: Memory, durability: Durability, structure: Structure) -> Result<Box<dyn Store>> {
         let durability = match durability {
             Durability::Os => braid::Durability::Os,
@@ -46,7 +50,7 @@ impl Store for Braid {
     fn write(&self, puts: &[Record], deletes: &[Key]) -> Result<()> {
         match (puts, deletes) {
             ([record], []) => return self.table.put(record.key, &record.value).map(drop).map_err(Error::store),
-            ([], [key]) => return self.table.delete(key).map_err(Error::store),
+            ([], [key]) => return self.table.delete(key).map(drop).map_err(Error::store),
             _ => {}
         }
         let mut batch = WriteBatch::new();

@@ -120,6 +120,7 @@ pub(crate) const CONTESTANTS: &[Contestant] = &[
         setting: braid::SETTING,
         open: Braid::open_append,
     },
+    Contestant { name: "lsm", is_ours: true, packages: &["braid"], setting: braid::SETTING, open: Braid::open_lsm },
     Contestant {
         name: "rocksdb",
         is_ours: false,

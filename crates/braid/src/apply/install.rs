@@ -16,7 +16,7 @@
 
 use doclog::Retained;
 use index::{Applied, DocPointer};
-use psync::{File, Request};
+use psync::File;
 use seeded::Bug;
 
 use crate::{
@@ -175,11 +175,11 @@ pub(crate) fn flush<'a>(engine: &Engine, applied: impl Iterator<Item = &'a Appli
     flush_files(engine, applied.flat_map(|applied| &applied.files))
 }
 
-/// Flushes these files, each once, in one psync. A failure ends all writing, as that of any write.
+/// Flushes these files, each once, in one psync, and the names of new ones with them. A failure ends all writing, as
+/// that of any write.
 pub(crate) fn flush_files<'a>(engine: &Engine, files: impl Iterator<Item = &'a File>) -> Result<Flushed> {
     let flushed = Flushed::of(files);
-    let requests = flushed.0.iter().map(|file| Request::flush(file, 0)).collect();
-    engine.run_with_flushes(requests)?;
+    engine.flush_with_names(&flushed.0)?;
     Ok(flushed)
 }
 

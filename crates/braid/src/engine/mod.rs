@@ -46,7 +46,7 @@ use std::{
 
 use index::Seq;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use psync::{Lock, Request};
+use psync::{File, Lock, Request};
 use space::{FileStore, PagedFile};
 use wal::{Lsn, Wal};
 
@@ -442,6 +442,14 @@ impl Engine {
         self.health.check()?;
         self.store.psync().run_all(requests).map_err(|error| self.write_error(error.into()))?;
         Ok(())
+    }
+
+    /// As [`Engine::run_with_flushes`], for these files and the names of all files that were made.
+    pub(crate) fn flush_with_names(&self, files: &[File]) -> Result<()> {
+        let _one = self.flushing.lock();
+        self.health.check()?;
+        let files: Vec<&File> = files.iter().collect();
+        self.store.flush_with_names(&files).map_err(|error| self.write_error(error.into()))
     }
 
     /// Makes the whole log durable, including a record that takes effect once durable. A failure ends all writing, and

@@ -12,7 +12,9 @@
 //!    that applying `b` bytes takes at the measured rate. The factor `f` grows from 0 at the fill to 2 at the whole
 //!    budget, or at the whole limit of the log; the larger one counts. So writers settle half way, at the speed of the
 //!    applier.
-//! 5. At the whole budget writers wait until memory returns. They do not wait for the log, because a table may be slow
+//! 5. A structure that is behind with its rewrites counts like a fill: its debt ([`index::Upkeep::debt`]) is a factor
+//!    too, and what the rewrites take counts as time of applying.
+//! 6. At the whole budget writers wait until memory returns. They do not wait for the log, because a table may be slow
 //!    to give up its oldest operation.
 //!
 //! Left to others: the choice of the operations to apply, and when. A full disk is noted here too, because a full disk
@@ -94,6 +96,9 @@ struct State {
     beyond: Option<u64>,
     /// Deletes were refused because earlier puts have no space.
     deletes_refused: bool,
+    /// The largest debt of a structure, and the time of the rewrites since the last round.
+    debt: f64,
+    rewriting: Duration,
 }
 
 /// What became of the waiting operations when there were more.
@@ -136,6 +141,8 @@ impl Pressure {
             full_disk: None,
             beyond: None,
             deletes_refused: false,
+            debt: 0.0,
+            rewriting: Duration::ZERO,
         };
         Self { budget, log_limit, paced, state: Mutex::new(state), relieved: Condvar::new() }
     }
@@ -179,6 +186,16 @@ impl Pressure {
     /// Bytes of waiting operations.
     pub(crate) fn used(&self) -> u64 {
         self.state.lock().used
+    }
+
+    /// Notes the largest debt of a structure, from 0 to 1.
+    pub(crate) fn set_debt(&self, debt: f64) {
+        self.state.lock().debt = debt;
+    }
+
+    /// Notes that a rewrite took that long, because of a debt.
+    pub(crate) fn note_rewrite(&self, took: Duration) {
+        self.state.lock().rewriting += took;
     }
 
     /// Whether the applier is too slow: writers are delayed by more time than applying their bytes takes.
@@ -237,6 +254,7 @@ impl Pressure {
         let mut state = self.state.lock();
         self.replace(&mut state, bytes, 0);
         state.done = 0;
+        let took = took + std::mem::take(&mut state.rewriting);
         if applied > 0 {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
             let rate = applied as f64 / took.as_secs_f64().max(1e-6);
@@ -327,7 +345,7 @@ impl Pressure {
         let memory = part(state.used.saturating_sub(state.done), self.due_bytes(), self.budget);
         let log_bytes = if state.full_disk.is_none() { state.log.bytes() } else { 0 };
         let log = part(log_bytes, self.log_limit.due(), self.log_limit.bytes);
-        memory.max(log).min(1.0)
+        memory.max(log).max(state.debt).min(1.0)
     }
 
     /// The time at which a commit of `bytes` bytes may count as done, if a delay is due.

@@ -37,28 +37,23 @@ use crate::{
     },
     tables::catalog::Catalog,
     upkeep::{checkpoint, worker},
-    words::unforeseen,
+    words::{structure::Structure, unforeseen},
 };
 
 pub(crate) const LOCK: &str = "LOCK";
 /// The most bytes of the data file after a creation, also by an earlier version.
 const CREATED_DATA_BYTES: u64 = 256 << 10;
 /// Names that a directory may hold before its superblock exists.
-const OURS: [&str; 9] = [
-    LOCK,
-    superblock::NAME,
-    "wal",
-    "doc",
-    "node",
-    PROFILE_NAME,
-    PROFILE_SCRATCH_NAME,
-    LEARNED_NAME,
-    LEARNED_SCRATCH_NAME,
-];
+const OURS: [&str; 8] =
+    [LOCK, superblock::NAME, "wal", "doc", PROFILE_NAME, PROFILE_SCRATCH_NAME, LEARNED_NAME, LEARNED_SCRATCH_NAME];
 
 /// Whether a database directory has a file or directory of that name.
 pub(crate) fn is_ours(name: &str) -> bool {
-    [DATA, space::Reserve::NAME, superblock::UNFINISHED].contains(&name) || OURS.contains(&name)
+    [DATA, space::Reserve::NAME, superblock::UNFINISHED].contains(&name) || is_before_superblock(name)
+}
+
+fn is_before_superblock(name: &str) -> bool {
+    OURS.contains(&name) || Structure::directories().any(|directory| directory == name)
 }
 
 /// Opens or creates the database at `path`.
@@ -97,8 +92,8 @@ pub(crate) fn open(psync: Psync, path: &Path, options: &Options) -> Result<Engin
 
 /// Accepts a directory without a superblock only if nothing in it belongs to another owner.
 fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
-    let mut foreign = names.iter().find(|name| !OURS.contains(&name.as_str())).cloned();
-    for directory in ["wal", "doc", "node"] {
+    let mut foreign = names.iter().find(|name| !is_before_superblock(name)).cloned();
+    for directory in ["wal", "doc"].into_iter().chain(Structure::directories()) {
         if psync.exists(&path.join(directory))? {
             let inside = psync.list(&path.join(directory))?.into_iter().next();
             foreign = foreign.or(inside.map(|name| format!("{directory}/{name}")));
@@ -113,7 +108,7 @@ fn check_ours(psync: &Psync, path: &Path, names: &[String]) -> Result<()> {
 /// Fails if an unfinished database has records or tables. An interrupted creation leaves neither.
 fn check_unfinished(store: &FileStore, path: &Path) -> Result<()> {
     let mut more = store.list("")?.into_iter().find(|name| !is_ours(name));
-    for directory in ["doc", "node"] {
+    for directory in ["doc"].into_iter().chain(Structure::directories()) {
         let inside = store.list(directory)?.into_iter().next();
         more = more.or(inside.map(|name| format!("{directory}/{name}")));
     }

@@ -17,7 +17,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     path::Path,
     sync::Arc,
     thread::Builder,
@@ -52,6 +52,7 @@ use crate::{
         retained, usage,
     },
     upkeep::worker,
+    words::structure::Structure,
 };
 
 /// A free list with fewer runs is in order before a thread is started for it.
@@ -116,7 +117,7 @@ pub(crate) fn recover(
     files.pages.release_all_retired();
     let kept = Kept { from: image.kept_from, seq: image.kept_seq }.within(&wal);
     if !options.read_only {
-        tidy_names(&files.store, &catalog, replayed.closed)?;
+        tidy_names(&files, &catalog, replayed.closed)?;
     }
     let replayed = Recovery {
         records: replayed.records,
@@ -132,11 +133,12 @@ pub(crate) fn recover(
 
 /// Unlinks stray files, and makes all names durable. Closing a database syncs all names in it, but the database may
 /// have been moved since. The log has synced its own names.
-fn tidy_names(store: &FileStore, catalog: &Catalog, was_closed: bool) -> Result<()> {
-    remove_stray_files(store, catalog)?;
+fn tidy_names(files: &Files, catalog: &Catalog, was_closed: bool) -> Result<()> {
+    let store = &files.store;
+    remove_stray_files(files, catalog)?;
     if !was_closed {
-        let directories = Content::ALL.map(Content::directory);
-        directories.iter().chain([&""]).try_for_each(|directory| store.note_found(directory))?;
+        let mut directories = [Content::Documents.directory(), ""].into_iter().chain(Structure::directories());
+        directories.try_for_each(|directory| store.note_found(directory))?;
     }
     Ok(store.sync_directories()?)
 }
@@ -153,16 +155,15 @@ fn fill_queues(engine: &Engine, mut backlogs: BTreeMap<TableId, Backlog>) {
     }
 }
 
-/// Unlinks document and node files of dropped tables: a crash came between the drop and the unlink.
-fn remove_stray_files(store: &FileStore, catalog: &Catalog) -> Result<()> {
-    let table_of = |name: &String| name.split('-').next()?.parse().ok();
-    for content in Content::ALL {
-        let tables: BTreeSet<u32> = store.list(content.directory())?.iter().filter_map(table_of).collect();
-        for table in tables.into_iter().filter(|&table| catalog.any_by_id(TableId(table)).is_none()) {
-            DocLog::remove_table(content, store, table)?;
+/// Unlinks files of dropped tables: a crash came between the drop and the unlink.
+fn remove_stray_files(files: &Files, catalog: &Catalog) -> Result<()> {
+    let is_known = |table| catalog.any_by_id(table).is_some();
+    for table in doclog::tables_with(&files.store, Content::Documents)? {
+        if !is_known(TableId(table)) {
+            DocLog::remove_table(Content::Documents, &files.store, table)?;
         }
     }
-    Ok(())
+    files.structures.remove_strays(is_known)
 }
 
 fn open_table(files: &Files, image: &TableImage) -> Result<TableCore> {

@@ -392,7 +392,7 @@ impl Source {
         if !is_new {
             return;
         }
-        match root_of_redo(table.structure, &record.redo, record.table) {
+        match root_of_redo(table.structure, &record.redo, record.table, table.root.as_deref()) {
             Ok((structure, root)) => {
                 (table.structure, table.root, table.applied) = (structure, Some(root), record.applied);
                 if let Some(restored) = record.restored {

@@ -83,9 +83,12 @@ impl DamagedKinds {
     }
 }
 
-/// The structure that wrote a redo, and the root record that the redo yields. The expected one is tried first.
-pub(crate) fn root_of_redo(expected: Structure, redo: &[u8], table: TableId) -> Result<(Structure, Vec<u8>)> {
-    let root = |structure: Structure| (structure.facts().root_of_redo)(redo, table).map_err(Error::from);
+/// The structure that wrote a redo, and the root record that the redo yields, where `before` is the one before it. The
+/// expected one is tried first.
+pub(crate) fn root_of_redo(
+    expected: Structure, redo: &[u8], table: TableId, before: Option<&[u8]>,
+) -> Result<(Structure, Vec<u8>)> {
+    let root = |structure: Structure| (structure.facts().root_of_redo)(redo, table, before).map_err(Error::from);
     let others = Structure::ALL.iter().filter(|other| **other != expected);
     root(expected).map(|found| (expected, found)).or_else(|error| {
         others.map(|other| (*other, root(*other))).find_map(|(other, found)| Some((other, found.ok()?))).ok_or(error)

@@ -61,6 +61,15 @@ impl Structures {
         Ok(self.kinds.of(structure).open(id, root, documents)?)
     }
 
+    /// Removes the files of structures whose tables are not known.
+    pub(crate) fn remove_strays(&self, is_known: impl Fn(TableId) -> bool) -> Result<()> {
+        for (_, kind) in self.kinds.iter() {
+            let mut strays = kind.tables_left()?.into_iter().filter(|table| !is_known(*table));
+            strays.try_for_each(|table| kind.remove_left(table))?;
+        }
+        Ok(())
+    }
+
     /// The read-ahead memory of all scans and batches.
     pub(crate) const fn read_ahead(&self) -> &Arc<ReadAhead> {
         &self.read_ahead

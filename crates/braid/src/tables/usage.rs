@@ -28,6 +28,15 @@ pub(crate) fn dead_bytes(catalog: &Catalog) -> u64 {
     catalog.live().iter().map(of_table).sum()
 }
 
+/// Segments of documents, and structures with files, that a checkpoint may release something of, of all tables.
+pub(crate) fn dead_files(catalog: &Catalog) -> usize {
+    let of_table = |table: &Arc<TableCore>| {
+        let documents = table.documents.dead().len() + table.documents.spares();
+        documents + usize::from(table.tree.space().dead_bytes > 0)
+    };
+    catalog.live().iter().map(of_table).sum()
+}
+
 /// The space that each of these tables takes.
 pub(crate) fn footprints(tables: &[Arc<TableCore>]) -> Vec<Footprint> {
     let of_table = |table: &Arc<TableCore>| {

@@ -106,12 +106,14 @@ fn relieve(engine: &Engine, held: &mut Upkeep, measures: &[Measure]) -> Result<b
 
 /// Writes a checkpoint that releases dead segments, if there are any. Returns whether some were released.
 fn release_dead(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
-    if usage::dead_bytes(&engine.catalog) == 0 {
+    // A segment whose documents were all given up counts no bytes, and has its file.
+    let before = (usage::dead_files(&engine.catalog), usage::segment_bytes(&engine.catalog));
+    if before.0 == 0 {
         return Ok(false);
     }
-    let before = usage::segment_bytes(&engine.catalog);
     checkpoint::write(engine, held)?;
-    Ok(usage::segment_bytes(&engine.catalog) < before)
+    let after = (usage::dead_files(&engine.catalog), usage::segment_bytes(&engine.catalog));
+    Ok(after.0 < before.0 || after.1 < before.1)
 }
 
 /// Sweeps a stretch of keys that range deletes hide from all readers, or of leaves in which enough has expired. Returns

@@ -17,7 +17,11 @@
 //! end of a load ([`crate::handles::load`]), and beside them a stretch of a compaction ([`crate::upkeep::compact`]). No
 //! stretch is under way while a checkpoint is written, or a full disk relieved ([`crate::engine::stretches`]).
 
-use std::{ops::ControlFlow, sync::Arc, time::Duration};
+use std::{
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use index::Seq;
 
@@ -53,6 +57,10 @@ const LOG_TRIM_PART: u64 = 8;
 const LOG_TRIM_PART_RETAINING: u64 = 3;
 /// At least so many times the bytes of the checkpoint's image are trimmed, if that is no more than half of the limit.
 const LOG_TRIM_PER_IMAGE: u64 = 4;
+
+/// Most sweeps between two rounds, and the debt from which on there is more than one.
+const SWEEPS_MAX: usize = 3;
+const SWEEPS_DEBT: f64 = 0.25;
 
 /// How many reads may fail in a row before the failure is taken for more than a passing fault.
 const READ_FAILURES_MAX: u32 = 10;
@@ -218,7 +226,8 @@ impl Worker {
         }
         if outcome.is_ok() && !asked.stop {
             let round_due = !next(engine).is_empty();
-            let sweep_due = !round_due && sweep(engine, held)?;
+            let sweep_due = if round_due { pay_debt(engine, held)? } else { sweep(engine, held)? };
+            note_debt(engine);
             let cleaning_due = clean::turn(engine, held)?;
             if round_due || sweep_due || cleaning_due {
                 engine.signal.kick();
@@ -255,6 +264,33 @@ fn round(engine: &Engine, held: &mut Upkeep, choices: Vec<Choice>) -> Result<()>
 /// Sweeps a stretch, if there is one to be swept. Returns whether there is more.
 fn sweep(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     full_disk::of_sweep(engine, held, |held| sweep::turn(engine, held))
+}
+
+/// Notes how far structures are behind with what they want rewritten, for the delay of writers.
+fn note_debt(engine: &Engine) -> f64 {
+    let debt = engine.catalog.live().iter().map(|table| table.tree.debt()).fold(0.0, f64::max);
+    engine.pressure.set_debt(debt);
+    debt
+}
+
+/// Where structures are behind with what they want rewritten, sweeps between two rounds: the more, the further behind.
+/// Returns whether there is more.
+fn pay_debt(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
+    let mut is_more = false;
+    for _ in 0..SWEEPS_MAX {
+        let debt = note_debt(engine);
+        if debt == 0.0 {
+            break;
+        }
+        let began = Instant::now();
+        is_more = sweep(engine, held)?;
+        engine.pressure.note_rewrite(began.elapsed());
+        wanted::look(engine);
+        if debt < SWEEPS_DEBT {
+            break;
+        }
+    }
+    Ok(is_more)
 }
 
 /// Runs one round, where one is due.

@@ -33,6 +33,8 @@ structures! {
     /// The HB+-trie: written by appending alone, with values longer than 256 bytes stored apart from the keys. For long
     /// keys with common beginnings, and for large values.
     Append = append::FACTS,
+    /// The LSM tree: written by sorting and merging, with next to no reads. For more writes than reads, in any order.
+    Lsm = lsm::FACTS,
     /// A sorted array in memory, for tests.
     #[cfg(feature = "testing")]
     Sorted = index::testing::sorted::FACTS,
@@ -56,6 +58,11 @@ impl Structure {
     #[must_use]
     pub const fn inline_bytes_max(self) -> usize {
         self.facts().inline_bytes_max
+    }
+
+    /// The directories of files that structures have of their own.
+    pub(crate) fn directories() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().filter_map(|structure| structure.facts().directory)
     }
 
     /// The structure with this number in records and backups.
@@ -93,6 +100,7 @@ mod tests {
             let others = &Structure::ALL[number + 1..];
             assert!(others.iter().all(|other| other.facts().code != one.facts().code));
         }
-        assert_eq!((Structure::BTree.facts().code, Structure::Append.facts().code), (1, 2), "as in docs/format.md");
+        let codes = [Structure::BTree, Structure::Append, Structure::Lsm].map(|structure| structure.facts().code);
+        assert_eq!(codes, [1, 2, 3], "as in docs/format.md");
     }
 }

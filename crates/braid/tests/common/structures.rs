@@ -16,5 +16,12 @@ macro_rules! on_every_structure {
                 super::$test(braid::Structure::Append);
             })*
         }
+
+        mod lsm {
+            $(#[test]
+            fn $test() {
+                super::$test(braid::Structure::Lsm);
+            })*
+        }
     };
 }

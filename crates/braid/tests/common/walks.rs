@@ -54,7 +54,11 @@ impl World {
             .clock(clock.clone());
         let options = if seed % 5 == 4 { options.speriod(50) } else { options };
         let db = options.open_on(SimDisk::new(seed).psync(), Path::new("/db")).expect("opens");
-        let structure = if (seed / 2).is_multiple_of(2) { Structure::BTree } else { Structure::Append };
+        let structure = match seed / 2 % 3 {
+            0 => Structure::BTree,
+            1 => Structure::Append,
+            _ => Structure::Lsm,
+        };
         let table = db.table("t", structure).expect("created");
         let random = StdRng::seed_from_u64(seed);
         Self { random, db, table, clock, now: BEGIN, model: Model::new(), pushed: JOBS, snapshots: Vec::new() }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid::{Database, Table, TableStats};
+use braid::{Database, Structure, Table, TableStats};
 
 pub(crate) type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -21,7 +21,13 @@ pub(crate) fn figure(stats: &TableStats, name: &str) -> u64 {
     stats.figure(name).unwrap_or_else(|| panic!("no {name} in {stats:?}"))
 }
 
+/// What the structure of a table is made of: leaves, or of an LSM tree slices of files.
 #[track_caller]
 pub(crate) fn leaves(stats: &TableStats) -> u64 {
-    figure(stats, "leaves")
+    figure(stats, if stats.structure == "lsm" { "slices" } else { "leaves" })
+}
+
+/// The directory of the files that the structure has of its own, where it has some.
+pub(crate) const fn directory_of(structure: Structure) -> &'static str {
+    if matches!(structure, Structure::Lsm) { "sst" } else { "node" }
 }

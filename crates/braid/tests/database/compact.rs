@@ -11,7 +11,7 @@ use braid::{Compaction, Database, Durability, ErrorKind, Options, Structure, Tab
 use proptest::prelude::*;
 use psync::sim::SimDisk;
 
-use crate::whole::{Content, check_whole, content, figure, leaves};
+use crate::whole::{Content, check_whole, content, directory_of, figure, leaves};
 
 fn options(leaf_pages: u32) -> Options {
     Options::new()
@@ -172,7 +172,8 @@ fn a_reader_of_an_older_state_goes_on_and_then_space_returns(structure: Structur
     let (disk, db, table) = fresh(structure, 2);
     let model = fill(&db, &table, 0..6000, 100);
     db.drain().expect("applies");
-    let mut nodes: Vec<_> = disk.files().into_iter().filter(|file| file.starts_with("/db/node")).collect();
+    let directory = Path::new("/db").join(directory_of(structure));
+    let mut nodes: Vec<_> = disk.files().into_iter().filter(|file| file.starts_with(&directory)).collect();
     // By number. What is made anew goes to the last one too.
     nodes.sort_by_key(|file| file.as_os_str().len());
     nodes.pop();

@@ -136,7 +136,7 @@ proptest! {
     fn ranges_show_each_pair_once_whichever_end_it_is_taken_from(
         bounds in (bound(), bound()), backward: bool, steps in steps()
     ) {
-        for structure in [Structure::BTree, Structure::Append] {
+        for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
             let (_db, table, content) = filled(structure);
             let range = table.range::<Vec<u8>>(bounds.clone());
             let range = if backward { range.rev() } else { range };
@@ -177,7 +177,7 @@ proptest! {
 
     #[test]
     fn cursors_go_both_ways(steps in prop::collection::vec((0..5_u8, 0..620_u16), 0..80)) {
-        for structure in [Structure::BTree, Structure::Append] {
+        for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
             let (db, table, content) = filled(structure);
             let snapshot = db.snapshot();
             table.delete_range::<Vec<u8>>(..).expect("deletes");
@@ -223,7 +223,7 @@ proptest! {
 
 #[test]
 fn a_range_shows_the_moment_of_its_making() {
-    for structure in [Structure::BTree, Structure::Append] {
+    for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
         let (db, table, content) = filled(structure);
         let (range, back) = (table.iter(), table.iter().rev());
         table.delete_range::<Vec<u8>>(..key(300)).expect("deletes");
@@ -279,7 +279,7 @@ fn a_range_of_a_foreign_table_shows_the_error() {
 #[test]
 fn every_read_refuses_a_key_that_no_table_can_have() {
     for (structure, longest) in
-        [Structure::BTree, Structure::Append].map(|structure| (structure, structure.key_bytes_max()))
+        [Structure::BTree, Structure::Append, Structure::Lsm].map(|structure| (structure, structure.key_bytes_max()))
     {
         let (db, table) = open(structure);
         let (snapshot, transaction) = (db.snapshot(), db.begin().expect("begins"));
@@ -310,7 +310,7 @@ fn every_read_refuses_a_key_that_no_table_can_have() {
 
 #[test]
 fn a_table_has_what_every_map_has() {
-    for structure in [Structure::BTree, Structure::Append] {
+    for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
         let (db, table, mut content) = filled(structure);
         assert!(!table.is_empty().expect("reads"));
         assert_eq!(table.approximate_len().expect("reads"), 300);
@@ -341,7 +341,7 @@ fn a_table_has_what_every_map_has() {
 
 #[test]
 fn the_size_of_a_part_is_about_its_share() {
-    for structure in [Structure::BTree, Structure::Append] {
+    for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
         let (db, table) = open(structure);
         let mut batch = WriteBatch::new();
         // The larger keys have larger values, documents among them.

@@ -366,7 +366,7 @@ on_every_structure!(
 
 #[test]
 fn conditional_writes_keep_an_expiry_or_set_one() {
-    for structure in [Structure::BTree, Structure::Append] {
+    for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
         let home = Home::new(structure);
         let minutes = |count: u64| Duration::from_millis(count * MINUTE);
         let taken = home.table.put_if_absent_expiring("lease", "ada", minutes(10)).expect("puts");

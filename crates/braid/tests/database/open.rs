@@ -252,7 +252,8 @@ fn garbage_in_what_a_table_is_in_is_named_and_the_rest_stays_readable(structure:
     db.close().expect("closes");
     let data = match structure {
         Structure::BTree => directory.path().join("data"),
-        _ => directory.path().join("node/1-1.node"),
+        Structure::Append => directory.path().join("node/1-1.node"),
+        _ => directory.path().join("sst/1-1.sst"),
     };
     let name = data.file_name().and_then(|name| name.to_str()).expect("a name");
     let mut bytes = fs::read(&data).expect("reads");

@@ -88,7 +88,7 @@ fn a_renewed_value_is_there_until_its_new_expiry_wherever_it_lies() {
 
 #[test]
 fn the_value_is_neither_read_nor_written() {
-    for structure in [Structure::BTree, Structure::Append] {
+    for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
         let (disk, clock) = (SimDisk::new(1), clock());
         let (db, table) = open(&disk, &clock, structure);
         table.put_expiring("key", vec![7; 4 << 20], MINUTE).expect("puts");

@@ -2,6 +2,8 @@
 
 use braid::{Database, Durability, Options, Snapshot, Structure, Table};
 
+use crate::whole::directory_of;
+
 fn open(directory: &tempfile::TempDir) -> Database {
     let options =
         Options::new().cache_bytes(1 << 20).write_buffer_bytes(256 << 10).segment_bytes(1 << 20).leaf_pages(2);
@@ -152,7 +154,7 @@ fn tables_that_came_later_are_empty_and_those_that_went_are_there(structure: Str
     }
     let used = || match structure {
         Structure::BTree => db.stats().map(|stats| stats.space.total_pages - stats.space.free_pages).expect("stats"),
-        _ => std::fs::read_dir(directory.path().join("node")).expect("lists").count() as u64,
+        _ => std::fs::read_dir(directory.path().join(directory_of(structure))).expect("lists").count() as u64,
     };
     let held = used();
     drop((snapshot, full));

@@ -249,7 +249,7 @@ fn a_batch_does_not_keep_its_database_open_and_belongs_to_one_opening() {
 #[test]
 fn lookups_find_what_gets_find_and_gather() {
     for background in [true, false] {
-        for structure in [Structure::BTree, Structure::Append] {
+        for structure in [Structure::BTree, Structure::Append, Structure::Lsm] {
             let disk = SimDisk::new(1);
             let options = Options::new().cache_bytes(1 << 20).background(background);
             let db = options.open_on(disk.psync(), Path::new("/db")).expect("opens");

@@ -33,7 +33,8 @@ pub const FACTS: Facts = Facts {
     choose: |_| Vec::new(),
     describe: |settings| settings.is_empty().then(Vec::new),
     start: |_: &Home<'_>| Some(Arc::new(Arrays)),
-    root_of_redo: |_, table| Err(damage("redo", table, "all keys", "those of a batch")),
+    directory: None,
+    root_of_redo: |_, table, _| Err(damage("redo", table, "all keys", "those of a batch")),
 };
 
 struct Arrays;

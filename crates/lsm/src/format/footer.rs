@@ -8,13 +8,17 @@
 //! 24  top          10 bytes its place
 //! 34  entries      u64      versions
 //! 42  tombstones   u64      of these
-//! 50  oldest       u64      seq
-//! 58  newest       u64      seq
-//! 66  CRC-32C      u32      of all before
+//! 50  documents    u64      bytes of the documents that versions refer to
+//! 58  blocks       u64      data blocks
+//! 66  oldest       u64      seq
+//! 74  newest       u64      seq
+//! 82  due          u64      when enough values have expired ([`index::due`]); 0 for never
+//! 90  CRC-32C      u32      of all before
 //! ```
 
 use checksum::crc32c;
 use codec::sized;
+use index::due::{Due, UNITS_LIMIT};
 use index::{Damage, Seq, TableId};
 
 use super::stored::Identity;
@@ -22,7 +26,8 @@ use super::{Checked, Place};
 
 const MAGIC: &[u8; 8] = b"braidsst";
 const VERSION: u32 = 1;
-const CRC_AT: usize = 66;
+const DUE_AT: usize = 82;
+const CRC_AT: usize = 90;
 
 /// What a file is, and how much is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +37,11 @@ pub(crate) struct Footer {
     pub(crate) top: Place,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
+    pub(crate) documents: u64,
+    pub(crate) blocks: u64,
     pub(crate) oldest: Seq,
     pub(crate) newest: Seq,
+    pub(crate) due: Option<Due>,
 }
 
 impl Footer {
@@ -52,7 +60,8 @@ impl Footer {
         bytes[12..16].copy_from_slice(&self.table.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..34].copy_from_slice(&self.top.encode());
-        let counts = [self.entries, self.tombstones, self.oldest.0, self.newest.0];
+        let due = Due::to_units(self.due);
+        let counts = [self.entries, self.tombstones, self.documents, self.blocks, self.oldest.0, self.newest.0, due];
         bytes[34..CRC_AT].as_chunks_mut().0.iter_mut().zip(counts).for_each(|(out, count)| *out = count.to_le_bytes());
         Self::sign(&mut bytes);
         bytes
@@ -77,47 +86,41 @@ impl Footer {
         if version != VERSION {
             return Err(Damage::new(8, "version of a file", VERSION, version));
         }
+        let due = sized::u64_at(bytes, DUE_AT);
+        if due >= UNITS_LIMIT {
+            return Err(Damage::new(DUE_AT, "due time of a file", format!("below {UNITS_LIMIT}"), due));
+        }
         Ok(Self {
             table: TableId(sized::u32_at(bytes, 12)),
             number: sized::u64_at(bytes, 16),
             top: Place::decode(bytes, 24),
             entries: sized::u64_at(bytes, 34),
             tombstones: sized::u64_at(bytes, 42),
-            oldest: Seq(sized::u64_at(bytes, 50)),
-            newest: Seq(sized::u64_at(bytes, 58)),
+            documents: sized::u64_at(bytes, 50),
+            blocks: sized::u64_at(bytes, 58),
+            oldest: Seq(sized::u64_at(bytes, 66)),
+            newest: Seq(sized::u64_at(bytes, 74)),
+            due: Due::from_units(due),
         })
     }
 }
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub(crate) struct Written {
     /// Bytes of the file.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// The first key.
-    pub low: Vec<u8>,
+    pub(crate) low: Vec<u8>,
     /// The last key.
-    pub high: Vec<u8>,
+    pub(crate) high: Vec<u8>,
     pub(crate) footer: Footer,
 }
 
 impl Written {
     /// Number of the file.
-    #[must_use]
-    pub const fn number(&self) -> u64 {
+    pub(crate) const fn number(&self) -> u64 {
         self.footer.number
-    }
-
-    /// Versions in the file.
-    #[must_use]
-    pub const fn entries(&self) -> u64 {
-        self.footer.entries
-    }
-
-    /// Tombstones among them.
-    #[must_use]
-    pub const fn tombstones(&self) -> u64 {
-        self.footer.tombstones
     }
 }
 
@@ -133,8 +136,11 @@ mod tests {
             top: Place { offset: 77, bytes: 500, crc: 0x0a0b_0c0d },
             entries: 1000,
             tombstones: 10,
+            documents: 3,
+            blocks: 9,
             oldest: Seq(4),
             newest: Seq(1 << 40),
+            due: Due::from_units(77),
         };
         let bytes = footer.encode();
         assert_eq!(Footer::decode(&bytes).ok(), Some(footer));

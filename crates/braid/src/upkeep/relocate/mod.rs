@@ -113,7 +113,7 @@ fn place(
     round::forget_applied(engine, table);
     engine.flush_log()?;
     watch.lap(&mut times.flush);
-    let applied = table.tree.apply(moves, horizon, &|_| {});
+    let applied = table.tree.relocate(moves, horizon);
     let mut applied = applied.map_err(|error| refused(engine, error.into()))?;
     watch.lap(&mut times.write);
     if !seeded::on(seeded::Bug::MovedUnflushed) {

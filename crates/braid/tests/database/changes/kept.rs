@@ -5,6 +5,8 @@ use std::path::Path;
 use braid::{ChangeEvent, ChangeOperation, Database, Error, ErrorKind, Options, Seq, Structure, WriteBatch};
 use psync::sim::SimDisk;
 
+use crate::whole::directory_of;
+
 const SEGMENT_BYTES: u64 = 64 << 10;
 
 fn options(retain: u64) -> Options {
@@ -237,7 +239,7 @@ fn a_dropped_table_gives_its_space_back_and_is_told_all_the_same(structure: Stru
         space.total_pages - space.free_pages
     };
     let before = used(&db);
-    let nodes = || names(&disk, "/db/node");
+    let nodes = || names(&disk, &format!("/db/{}", directory_of(structure)));
     assert_eq!(nodes().is_empty(), structure == Structure::BTree);
     drop(table);
     db.drop_table("gone").expect("drops");

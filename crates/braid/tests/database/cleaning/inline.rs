@@ -5,7 +5,7 @@ use braid::Structure;
 /// Longer values are documents once they are in the structure.
 pub(crate) fn inline_bytes_max(structure: Structure) -> usize {
     match structure {
-        Structure::BTree => 2048,
-        _ => 256,
+        Structure::Append => 256,
+        _ => 2048,
     }
 }

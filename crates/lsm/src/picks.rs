@@ -1,0 +1,269 @@
+//! Which slices are merged next.
+//!
+//! 1. **Targets** are counted from the bottom: the level with the most bytes is the last one, and each level above it
+//!    should have a [`GROWTH`]th of the one below. Levels that would have less than level 0 may have stay empty, so
+//!    level 0 is merged into the first level that does not: the **base**.
+//! 2. Level 0 goes first. Its debt is its depth: the sublevels that a lookup may have to ask. Of all intervals between
+//!    two slices of the base, the one is taken that has the most of level 0 for each byte of the base.
+//! 3. Where level 0 has little for what lies below it, its own slices are merged with one another.
+//! 4. Then come levels above their target: the slice with the least below it moves down.
+//! 5. Where nobody writes, everything that is more than a small part of what lies below it moves down.
+
+use std::sync::Arc;
+
+use index::When;
+
+use crate::compaction::Job;
+use crate::slices::Slice;
+use crate::version::{BOTTOM, Version};
+
+/// How many times as many bytes a level has as the one above.
+const GROWTH: u64 = 8;
+/// Bytes of level 0, about, that make no other level necessary between it and the base.
+const LEVEL_0_BYTES: u64 = 384 << 20;
+/// Sublevels from which on level 0 is merged while others write, and where nobody writes.
+const DEPTH_BUSY: usize = 8;
+const DEPTH_IDLE: usize = 2;
+/// From so many sublevels on writers make way for merges, ever more up to so many.
+const DEPTH_DEBT: usize = 10;
+const DEPTH_MAX: usize = 24;
+/// Level 0 is merged with itself where the base has so many times its bytes.
+const SPARSE: u64 = 16;
+/// Where nobody writes, a level may have this part of what lies below it.
+const IDLE_PART: u64 = 16;
+/// On a full disk a merge is worth it where level 0 has this part of what lies below it.
+const RELIEF_PART: u64 = 8;
+/// A merge takes the bytes of so many files, or one interval.
+const JOB_FILES: u64 = 3;
+
+/// The level that level 0 is merged into.
+pub(crate) fn base(version: &Version) -> usize {
+    let bytes = |level: usize| version.slices(level).iter().map(|slice| slice.bytes()).sum::<u64>();
+    let mut target = (1..=BOTTOM).map(bytes).max().unwrap_or(0) / GROWTH;
+    let mut base = BOTTOM;
+    while target > LEVEL_0_BYTES && base > 1 {
+        (target, base) = (target / GROWTH, base - 1);
+    }
+    // What is above the base goes down with level 0.
+    base
+}
+
+/// How far merges of level 0 are behind, from 0 to 1.
+pub(crate) fn debt(version: &Version) -> f64 {
+    let above = version.sublevels().len().saturating_sub(DEPTH_DEBT).min(DEPTH_MAX - DEPTH_DEBT);
+    #[expect(clippy::cast_precision_loss, reason = "a few dozen")]
+    let debt = above as f64 / (DEPTH_MAX - DEPTH_DEBT) as f64;
+    debt
+}
+
+/// The next merge; none where there is nothing to do.
+pub(crate) fn pick(version: &Version, when: When) -> Option<Job> {
+    let base = base(version);
+    let depth = version.sublevels().len();
+    let least = match when {
+        When::Busy => depth_busy(version),
+        When::Idle => DEPTH_IDLE,
+    };
+    let of_newest = if depth >= least { newest(version, base, least) } else { None };
+    of_newest.or_else(|| lower(version, base, when)).or_else(|| idle(version, base, when))
+}
+
+/// On a full disk: the merge that gives most room back for what it takes meanwhile. It takes about `bytes` of output,
+/// or one interval. None where no merge gives much back.
+pub(crate) fn relief(version: &Version) -> Option<Job> {
+    let base = base(version);
+    let is_worth = |interval: &Interval<'_>| {
+        interval.tombstones > 0
+            || (interval.newest_bytes > 0 && interval.newest_bytes * RELIEF_PART > interval.base_bytes)
+    };
+    let all = intervals(version, base).into_iter().filter(is_worth);
+    let takes = |interval: &Interval<'_>| (interval.base_bytes + interval.newest_bytes) / (1 + interval.tombstones);
+    if let Some(least) = all.min_by_key(takes) {
+        let (from, until) = (least.from.to_vec(), least.until.map(<[u8]>::to_vec));
+        return Some(Job { first: 0, last: BOTTOM, from, until, bytes: usize::MAX, counted: Vec::new(), moves: false });
+    }
+    // Files of which little is left.
+    let is_little = |(_, slice): &(usize, &Arc<Slice>)| slice.bytes() * 2 < slice.sst().bytes();
+    let (level, slice) = version.all().filter(is_little).min_by_key(|(_, slice)| slice.bytes())?;
+    let (from, until) = (slice.low().to_vec(), Some([slice.high(), &[0]].concat()));
+    Some(Job { first: level, last: level, from, until, bytes: usize::MAX, counted: Vec::new(), moves: false })
+}
+
+/// Sublevels from which on level 0 is merged while others write: fewer where documents are most of the bytes, because
+/// they are known to be dead only then, and merging costs little beside them.
+fn depth_busy(version: &Version) -> usize {
+    let (mut slices, mut documents) = (0, 0);
+    for (_, slice) in version.all() {
+        slices += slice.bytes();
+        documents += slice.sst().footer().documents;
+    }
+    let times = usize::try_from(documents / slices.max(1)).unwrap_or(usize::MAX);
+    (DEPTH_BUSY / times.saturating_add(1)).max(1)
+}
+
+/// Keys between two slices of the base, and what is in them.
+struct Interval<'a> {
+    from: &'a [u8],
+    until: Option<&'a [u8]>,
+    newest_bytes: u64,
+    base_bytes: u64,
+    depth: usize,
+    /// Those of level 0, about.
+    tombstones: u64,
+}
+
+/// The intervals of the base, in key order.
+fn intervals(version: &Version, base: usize) -> Vec<Interval<'_>> {
+    let mut slices: Vec<&Slice> = version.level(base).slices().iter().map(|slice| &**slice).collect();
+    if slices.is_empty() {
+        slices = version
+            .sublevels()
+            .first()
+            .map_or_else(Vec::new, |run| run.slices().iter().map(|slice| &**slice).collect());
+    }
+    let is_base = !version.level(base).slices().is_empty();
+    let begin = |index: usize| if index == 0 { &[][..] } else { slices[index].low() };
+    let mut all: Vec<Interval<'_>> = (0..slices.len().max(1))
+        .map(|index| Interval {
+            from: if slices.is_empty() { &[] } else { begin(index) },
+            until: (index + 1 < slices.len()).then(|| begin(index + 1)),
+            newest_bytes: 0,
+            base_bytes: if is_base { slices[index].bytes() } else { 0 },
+            depth: 0,
+            tombstones: 0,
+        })
+        .collect();
+    for run in version.sublevels() {
+        for slice in run.slices() {
+            let first = all.partition_point(|interval| interval.until.is_some_and(|until| until <= slice.low()));
+            let behind = all.partition_point(|interval| interval.from <= slice.high());
+            let within = &mut all[first..behind];
+            let parts = within.len().max(1) as u64;
+            let (share, tombstones) = (slice.bytes() / parts, slice.sst().footer().tombstones);
+            for interval in within {
+                interval.tombstones += tombstones.div_ceil(parts);
+                interval.newest_bytes += share.max(1);
+                interval.depth += 1;
+            }
+        }
+    }
+    all
+}
+
+/// The merge of level 0 where it has the most for what is below it.
+fn newest(version: &Version, base: usize, least: usize) -> Option<Job> {
+    let all = intervals(version, base);
+    let worth = |interval: &Interval<'_>| {
+        #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more digits")]
+        let ratio = interval.newest_bytes as f64 / (interval.base_bytes + interval.newest_bytes).max(1) as f64;
+        ratio
+    };
+    let deep = |interval: &&Interval<'_>| interval.depth >= least.min(2) && interval.newest_bytes > 0;
+    let best = all.iter().enumerate().filter(|(_, interval)| deep(interval));
+    let (index, best) = best.max_by(|(_, one), (_, other)| worth(one).total_cmp(&worth(other)))?;
+    let (newest_bytes, base_bytes): (u64, u64) = all
+        .iter()
+        .fold((0, 0), |(newest, base), interval| (newest + interval.newest_bytes, base + interval.base_bytes));
+    if best.newest_bytes * SPARSE < best.base_bytes && newest_bytes * SPARSE < base_bytes {
+        return Some(Job {
+            first: 0,
+            last: 0,
+            from: Vec::new(),
+            until: None,
+            bytes: usize::MAX,
+            counted: Vec::new(),
+            moves: true,
+        });
+    }
+    let live = version.all().map(|(_, slice)| slice.bytes()).sum();
+    let job_bytes = JOB_FILES * version.shared.sizes().file_bytes(live) as u64;
+    // Neighbours go along as long as they have about as much.
+    let (mut behind, mut bytes) = (index + 1, best.newest_bytes + best.base_bytes);
+    while let Some(next) = all.get(behind)
+        && bytes + next.newest_bytes + next.base_bytes <= job_bytes
+        && 2.0 * worth(next) >= worth(best)
+    {
+        bytes += next.newest_bytes + next.base_bytes;
+        behind += 1;
+    }
+    let until = all[behind - 1].until.map(<[u8]>::to_vec);
+    Some(Job {
+        first: 0,
+        last: base,
+        from: best.from.to_vec(),
+        until,
+        bytes: usize::MAX,
+        counted: Vec::new(),
+        moves: true,
+    })
+}
+
+/// The move of a slice of a level that has too much.
+fn lower(version: &Version, base: usize, when: When) -> Option<Job> {
+    let bytes = |level: usize| version.slices(level).iter().map(|slice| slice.bytes()).sum::<u64>();
+    let last = (1..=BOTTOM).map(bytes).max().unwrap_or(0);
+    let mut target = last;
+    for level in (1..BOTTOM).rev() {
+        target /= GROWTH;
+        let has = bytes(level);
+        let most = if level < base {
+            0
+        } else if when == When::Idle {
+            target
+        } else {
+            target + target / 4
+        };
+        if has > most {
+            return version
+                .level(level)
+                .slices()
+                .iter()
+                .map(|slice| (overlap(version, level + 1, slice), slice))
+                .min_by_key(|(below, slice)| below * 1024 / slice.bytes())
+                .map(|(_, slice)| down(version, level, slice));
+        }
+    }
+    None
+}
+
+/// Bytes of a level in the keys of a slice.
+fn overlap(version: &Version, level: usize, slice: &Slice) -> u64 {
+    let run = version.level(level);
+    let within = run.within(slice.low(), None).iter().take_while(|below| below.low() <= slice.high());
+    within.map(|below| below.bytes()).sum()
+}
+
+/// The merge of a slice of a level with what is below it. It ends before the next slice of its level, and takes whole
+/// slices from below where it can.
+fn down(version: &Version, level: usize, slice: &Slice) -> Job {
+    let next = version.level(level).within(slice.low(), None).get(1);
+    let until = next.map(|next| next.low().to_vec());
+    Job {
+        first: level,
+        last: level + 1,
+        from: slice.low().to_vec(),
+        until,
+        bytes: usize::MAX,
+        counted: Vec::new(),
+        moves: true,
+    }
+}
+
+/// Where nobody writes: intervals in which level 0 has more than a small part of what is below it.
+fn idle(version: &Version, base: usize, when: When) -> Option<Job> {
+    if when == When::Busy {
+        return None;
+    }
+    let is_much =
+        |interval: &Interval<'_>| interval.newest_bytes > 0 && interval.newest_bytes * IDLE_PART > interval.base_bytes;
+    let job = |interval: Interval<'_>| Job {
+        first: 0,
+        last: base,
+        from: interval.from.to_vec(),
+        until: interval.until.map(<[u8]>::to_vec),
+        bytes: usize::MAX,
+        counted: Vec::new(),
+        moves: true,
+    };
+    intervals(version, base).into_iter().find(is_much).map(job)
+}
