@@ -6,6 +6,7 @@
 //!    unless the caller forgets afterwards what hides some of their versions.
 //! 3. Where range tombstones hide everything from everyone, files go without being read.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -56,21 +57,36 @@ pub(crate) struct Done {
 type Placed = (usize, Arc<Slice>);
 
 impl Job {
-    /// The job that rewrites a part of a tree. It begins and ends between two slices of the lowest level, so that many
-    /// short parts do not cut it into many short files.
+    /// The job that rewrites a part of a tree. It begins and ends between two slices of the lowest run, so that many
+    /// short parts do not cut the run into many short files. One that is to give space back ends there even where the
+    /// part is long: a file that is merged in part gives nothing back.
     pub(crate) fn of_part(base: &Version, part: &Part<'_>) -> Self {
-        let lowest = base.level(BOTTOM);
+        let lowest = base.runs().next().cloned().unwrap_or_default();
         let from = lowest.slice_of(part.from).map_or(part.from, |slice| slice.low());
-        let last = part.until.and_then(|until| {
-            // The slice in the middle of which the part ends.
-            lowest.slice_of(until).filter(|slice| slice.low() < until)
-        });
-        let until = last.map_or(part.until.map(<[u8]>::to_vec), |slice| Some([slice.high(), &[0]].concat()));
-        let (from, counted) = (from.to_vec(), part.from.to_vec());
-        // A stretch that is shorter would leave files that are too short.
+        // The slice in the middle of which the part ends.
+        let last = part.until.and_then(|until| lowest.slice_of(until).filter(|slice| slice.low() < until));
+        let mut until = last.map_or(part.until.map(<[u8]>::to_vec), |slice| Some(behind(slice.high())));
         let live = base.all().map(|(_, slice)| slice.bytes()).sum();
-        let least = if part.reclaims { 0 } else { base.shared.sizes().file_bytes(live) / 2 };
-        Self { first: 0, last: BOTTOM, from, until, bytes: part.bytes.max(least), counted, moves: false }
+        let file_bytes = base.shared.sizes().file_bytes(live);
+        // A stretch that is shorter would leave files that are too short.
+        let mut bytes = part.bytes.max(file_bytes / 2);
+        if part.reclaims {
+            let mut sum = 0;
+            let mut within = lowest.within(from, until.as_deref()).iter();
+            let enough = within.find(|slice| {
+                sum += slice.bytes();
+                sum >= bytes as u64
+            });
+            if let Some(enough) = enough {
+                until = Some(behind(enough.high().max(part.from)));
+            }
+            bytes = bytes.max(2 * file_bytes);
+            if enough.is_some() || part.until.is_some() {
+                bytes = usize::MAX;
+            }
+        }
+        let (from, counted) = (from.to_vec(), part.from.to_vec());
+        Self { first: 0, last: BOTTOM, from, until, bytes, counted, moves: false }
     }
 
     /// The slices of a version that the job is about.
@@ -194,7 +210,10 @@ impl Job {
             return Ok(None);
         }
         let with_documents = slices.iter().filter(|(_, slice)| slice.sst().footer().documents > 0);
-        let runs: Vec<Run> = with_documents.map(|(_, slice)| Run::new(vec![Arc::clone(slice)])).collect();
+        let mut with_documents: Vec<&Placed> = with_documents.collect();
+        // The oldest first.
+        with_documents.sort_by_key(|(level, slice)| (Reverse(*level), slice.age()));
+        let runs: Vec<Run> = with_documents.into_iter().map(|(_, slice)| Run::new(vec![Arc::clone(slice)])).collect();
         let bounds = job.bounds();
         let input = Input { runs: &runs, older: &[], bounds: &bounds, bytes: usize::MAX, counted: &[] };
         let output = Output::new(base, files, BOTTOM, base.format(BOTTOM, horizon.now), usize::MAX);
@@ -240,6 +259,11 @@ fn share(base: &Version, added: &mut [Entry], merged: &HashMap<u64, u64>) {
             (*entries, *all) = (*entries - entry.entries, *all - bytes(entry));
         }
     }
+}
+
+/// The first key behind `key`.
+fn behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
 
 /// The other slices of files that go: they come again.

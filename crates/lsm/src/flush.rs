@@ -15,8 +15,7 @@ use crate::rewrite::{Made, Output, check_bytes};
 use crate::slices::Slice;
 use crate::version::{Change, Version, stream_of};
 
-/// Bytes of a file of level 0, about, and the fewest of one that ends before keys that are far.
-const FILE_BYTES: usize = 8 << 20;
+/// The fewest bytes of a file that ends before keys that are far.
 const FILE_BYTES_MIN: usize = 128 << 10;
 /// Whole slices of the next level behind which the next keys are far.
 const FAR: usize = 2;
@@ -26,7 +25,9 @@ pub(crate) fn flush(
     base: &Version, files: &Arc<Files>, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize),
 ) -> Result<(Made, Vec<DocPointer>)> {
     let format = base.format(0, horizon.now);
-    let (mut output, mut dropped) = (Output::new(base, files, 0, format, FILE_BYTES), Vec::new());
+    let live = base.all().map(|(_, slice)| slice.bytes()).sum();
+    let file_bytes = base.shared.sizes().file_bytes(live);
+    let (mut output, mut dropped) = (Output::new(base, files, 0, format, file_bytes), Vec::new());
     let below = base.runs().max_by_key(|run| run.slices().len());
     let rules = Rules { horizon, through: batch.through(), is_all: false };
     let (mut begin, mut last) = (0, &[][..]);

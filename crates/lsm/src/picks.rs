@@ -6,7 +6,8 @@
 //! 2. Level 0 goes first. Its debt is its depth: the sublevels that a lookup may have to ask. Of all intervals between
 //!    two slices of the base, the one is taken that has the most of level 0 for each byte of the base.
 //! 3. Where level 0 has little for what lies below it, its own slices are merged with one another.
-//! 4. Then come levels above their target: the slice with the least below it moves down.
+//! 4. Then come keys where level 0 is dense with tombstones, and levels above their target: the slice with the least
+//!    below it moves down.
 //! 5. Where nobody writes, everything that is more than a small part of what lies below it moves down.
 
 use std::sync::Arc;
@@ -31,6 +32,8 @@ const DEPTH_MAX: usize = 24;
 const SPARSE: u64 = 16;
 /// Where nobody writes, a level may have this part of what lies below it.
 const IDLE_PART: u64 = 16;
+/// Level 0 is merged early where its tombstones are at least this part of the versions below it.
+const DENSE_PART: u64 = 8;
 /// On a full disk a merge is worth it where level 0 has this part of what lies below it.
 const RELIEF_PART: u64 = 8;
 /// A merge takes the bytes of so many files, or one interval.
@@ -65,7 +68,8 @@ pub(crate) fn pick(version: &Version, when: When) -> Option<Job> {
         When::Idle => DEPTH_IDLE,
     };
     let of_newest = if depth >= least { newest(version, base, least) } else { None };
-    of_newest.or_else(|| lower(version, base, when)).or_else(|| idle(version, base, when))
+    let others = || lower(version, base, when).or_else(|| idle(version, base, when));
+    of_newest.or_else(|| dense(version, base)).or_else(others)
 }
 
 /// On a full disk: the merge that gives most room back for what it takes meanwhile. It takes about `bytes` of output,
@@ -108,8 +112,17 @@ struct Interval<'a> {
     newest_bytes: u64,
     base_bytes: u64,
     depth: usize,
-    /// Those of level 0, about.
+    /// Those of level 0, about, and the versions of the base.
     tombstones: u64,
+    base_entries: u64,
+}
+
+impl Interval<'_> {
+    /// The merge of level 0 in it with the base.
+    fn job(&self, base: usize) -> Job {
+        let (from, until) = (self.from.to_vec(), self.until.map(<[u8]>::to_vec));
+        Job { first: 0, last: base, from, until, bytes: usize::MAX, counted: Vec::new(), moves: true }
+    }
 }
 
 /// The intervals of the base, in key order.
@@ -131,6 +144,7 @@ fn intervals(version: &Version, base: usize) -> Vec<Interval<'_>> {
             base_bytes: if is_base { slices[index].bytes() } else { 0 },
             depth: 0,
             tombstones: 0,
+            base_entries: if is_base { slices[index].entries() } else { 0 },
         })
         .collect();
     for run in version.sublevels() {
@@ -164,7 +178,9 @@ fn newest(version: &Version, base: usize, least: usize) -> Option<Job> {
     let (newest_bytes, base_bytes): (u64, u64) = all
         .iter()
         .fold((0, 0), |(newest, base), interval| (newest + interval.newest_bytes, base + interval.base_bytes));
-    if best.newest_bytes * SPARSE < best.base_bytes && newest_bytes * SPARSE < base_bytes {
+    // Where documents are most of the bytes, merging with the base costs little beside them.
+    let is_apart = version.sublevels().len() > 1 && least > 1;
+    if is_apart && best.newest_bytes * SPARSE < best.base_bytes && newest_bytes * SPARSE < base_bytes {
         return Some(Job {
             first: 0,
             last: 0,
@@ -196,6 +212,20 @@ fn newest(version: &Version, base: usize, least: usize) -> Option<Job> {
         counted: Vec::new(),
         moves: true,
     })
+}
+
+/// The merge of level 0 where it is dense with tombstones: they take away a part of what is below them.
+fn dense(version: &Version, base: usize) -> Option<Job> {
+    if version.slices(0).iter().all(|slice| slice.sst().footer().tombstones == 0) {
+        return None;
+    }
+    let is_dense =
+        |interval: &&Interval<'_>| interval.tombstones > 0 && interval.tombstones * DENSE_PART >= interval.base_entries;
+    intervals(version, base)
+        .iter()
+        .filter(is_dense)
+        .max_by_key(|interval| interval.tombstones)
+        .map(|most| most.job(base))
 }
 
 /// The move of a slice of a level that has too much.
@@ -256,14 +286,5 @@ fn idle(version: &Version, base: usize, when: When) -> Option<Job> {
     }
     let is_much =
         |interval: &Interval<'_>| interval.newest_bytes > 0 && interval.newest_bytes * IDLE_PART > interval.base_bytes;
-    let job = |interval: Interval<'_>| Job {
-        first: 0,
-        last: base,
-        from: interval.from.to_vec(),
-        until: interval.until.map(<[u8]>::to_vec),
-        bytes: usize::MAX,
-        counted: Vec::new(),
-        moves: true,
-    };
-    intervals(version, base).into_iter().find(is_much).map(job)
+    intervals(version, base).into_iter().find(is_much).map(|interval| interval.job(base))
 }

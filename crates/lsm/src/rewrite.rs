@@ -26,6 +26,8 @@ use crate::shared::Shared;
 use crate::version::Version;
 use crate::writer::{Format, Writer};
 
+/// Bytes that the walks of a merge read ahead together.
+const READ_AHEAD_BYTES: usize = 4 << 20;
 /// Most bytes of the versions of one key.
 const KEY_VERSIONS_BYTES_MAX: usize = 4 << 20;
 /// Bytes of a version beside its value.
@@ -66,7 +68,8 @@ pub(crate) struct Rewritten {
 pub(crate) fn rewrite(
     shared: &Arc<Shared>, input: &Input<'_>, rules: Rules<'_>, mut output: Output,
 ) -> Result<Rewritten> {
-    let mut merged = Merged::with_pace(shared, input.runs, input.bounds, Direction::Forward, Pace::WHOLE)?;
+    let pace = Pace::of_many(input.runs.len(), READ_AHEAD_BYTES);
+    let mut merged = Merged::with_pace(shared, input.runs, input.bounds, Direction::Forward, pace)?;
     let (mut dropped, mut bytes, mut counted, mut next) = (Vec::new(), 0, 0, None);
     let mut taken: HashMap<u64, u64> = HashMap::new();
     while merged.advance()? {

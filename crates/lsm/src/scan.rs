@@ -9,6 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use index::{Bounds, Direction, Result, Update};
+use psync::BLOCK;
 
 use crate::blocks::{Kind, Loaded};
 use crate::format::Place;
@@ -33,6 +34,12 @@ impl Pace {
     pub(crate) const SHORT: Self = Self { next: 1, most: WINDOW_MAX };
     /// That of a walk that goes on to its end.
     pub(crate) const WHOLE: Self = Self { next: WINDOW_MAX, most: WINDOW_MAX };
+
+    /// That of one of several walks that go on to their ends together, and read ahead so many bytes in sum.
+    pub(crate) fn of_many(walks: usize, bytes: usize) -> Self {
+        let most = (bytes / BLOCK / walks.max(1)).clamp(1, WINDOW_MAX);
+        Self { next: WINDOW_MAX, most }
+    }
 
     fn take(&mut self) -> usize {
         let window = self.next.min(self.most);

@@ -22,6 +22,8 @@ use crate::shared::Want;
 use crate::sst::Sst;
 use crate::version::Version;
 
+/// Bytes that the walks of all runs read ahead together.
+const READ_AHEAD_BYTES: usize = 4 << 20;
 /// Keys that are reported together.
 const KEYS: u64 = 1 << 10;
 /// Blocks that are read together.
@@ -46,7 +48,8 @@ pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
 /// Walks through all runs.
 fn walk(version: &Version, visit: &mut dyn Visit) -> Result<()> {
     let runs: Vec<Run> = version.runs().cloned().collect();
-    let mut merged = Merged::with_pace(&version.shared, &runs, &Bounds::all(), Direction::Forward, Pace::WHOLE)?;
+    let pace = Pace::of_many(runs.len(), READ_AHEAD_BYTES);
+    let mut merged = Merged::with_pace(&version.shared, &runs, &Bounds::all(), Direction::Forward, pace)?;
     let mut keys = 0;
     while merged.advance()? {
         let mut newest = None;

@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use index::{Bounds, Cursor, Direction, Found, Moment, Result, Seen, ShowVersions, Stats, View, Visit};
+use psync::BLOCK;
 
 use crate::cursor::TreeCursor;
 use crate::version::Version;
 use crate::{look, verify, walk};
+
+/// Memory that a key of a batch takes while it is looked up, about: a block as it is read and as it is searched, and
+/// what leads to it.
+const KEY_BYTES: usize = 4 * BLOCK;
 
 impl View for Version {
     fn get_many(&self, keys: &[&[u8]], at: Moment, out: &mut [Option<Found>]) -> Result<()> {
@@ -14,7 +19,12 @@ impl View for Version {
         if at.seq < self.floor() {
             return Ok(());
         }
-        self.find(keys, at, &mut |index, update| out[index] = Some(Found::of(update, at.now)))
+        let share = self.shared.read_ahead().share();
+        let together = share.lookups(KEY_BYTES);
+        for (keys, out) in keys.chunks(together).zip(out.chunks_mut(together)) {
+            self.find(keys, at, &mut |index, update| out[index] = Some(Found::of(update, at.now)))?;
+        }
+        Ok(())
     }
 
     fn look(&self, key: &[u8], at: Moment, show: &mut dyn FnMut(&Seen<'_>)) -> Result<()> {
