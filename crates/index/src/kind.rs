@@ -38,8 +38,9 @@ pub struct Facts {
     pub root_of_redo: RootOfRedo,
 }
 
-/// Gives the root record after a redo of a table. The last argument is the one before it, if it is known; a redo that
-/// leads to the whole structure does without. An error where the redo is malformed, or of another table or kind.
+/// Gives the root record after a redo of a table. The last argument is the one before it, if it is known, and empty
+/// where the table was empty; a redo that leads to the whole structure does without. An error where the redo is
+/// malformed, or of another table or kind.
 pub type RootOfRedo = fn(&[u8], TableId, Option<&[u8]>) -> Result<Vec<u8>>;
 
 /// The use of a table, and the memory and the device that its database has.

@@ -205,14 +205,22 @@ fn joined(mut hidden: Vec<Hidden>) -> Vec<Hidden> {
     all
 }
 
-/// The root record after a redo. Where the one before it is not known, or is not one of an LSM tree, this root has only
-/// what the redo brings.
+/// The root record after a redo, which has one change alone.
 ///
 /// # Errors
-/// [`Error::Corrupt`] when `redo` is not one of this table.
+/// [`Error::Corrupt`] when `redo` is not one of this table, or when the root record before it is not known, or another.
 pub(crate) fn root_of_redo(redo: &[u8], table: TableId, before: Option<&[u8]>) -> Result<Vec<u8>> {
     let edit = Edit::decode(redo, Record::Redo, table).map_err(|damage| damage.in_record("redo", table))?;
-    let before = before.and_then(|before| Edit::decode(before, Record::Root, table).ok()).unwrap_or_default();
+    let unknown = |found| index::Damage::new(0, "slices before a redo", "those of a root record", found);
+    let Some(before) = before else { return Err(unknown("none").in_record("redo", table)) };
+    let before = match before {
+        [] => Edit::default(),
+        before => Edit::decode(before, Record::Root, table).map_err(|damage| damage.in_record("root", table))?,
+    };
+    let is_there = |number: &u64| before.added.iter().any(|entry| entry.footer.number == *number);
+    if !edit.removed.iter().all(is_there) {
+        return Err(unknown("others").in_record("redo", table));
+    }
     let stays = before.added.into_iter().filter(|entry| !edit.removed.contains(&entry.footer.number));
     let (next, expires) = (edit.next.max(before.next), edit.expires || before.expires);
     let added = stays.chain(edit.added).collect();

@@ -3,6 +3,7 @@
 //! A block is cached under its table, file and offset. Files are never changed, and their numbers never given twice, so
 //! a cached block is never stale.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use cache::{Cache, Part};
@@ -188,6 +189,7 @@ impl Shared {
 
     /// Forgets the blocks of files that were removed.
     pub(crate) fn forget(&self, table: TableId, numbers: &[u64]) {
+        let numbers: HashSet<u64> = numbers.iter().copied().collect();
         self.cache.retain(|key, _| key.file.table != table || !numbers.contains(&key.file.number));
     }
 

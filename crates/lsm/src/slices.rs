@@ -85,6 +85,12 @@ impl Slice {
         u64::from(self.part.end.saturating_sub(self.part.start)).max(1)
     }
 
+    /// The part of a count of its file that the slice has, about.
+    pub(crate) fn part_of(&self, count: u64) -> u64 {
+        let part = u128::from(count) * u128::from(self.bytes()) / u128::from(self.sst.bytes().max(1));
+        u64::try_from(part).unwrap_or(count).min(count)
+    }
+
     /// Versions in the slice: exact in the sum over the slices of a file.
     pub(crate) const fn entries(&self) -> u64 {
         self.entries

@@ -155,6 +155,17 @@ fn files_of_all_lengths_have_what_was_put_in() {
 }
 
 #[test]
+fn fences_that_stop_sharing_their_beginnings_still_have_room() {
+    for (bytes, count) in [(1000, 300), (8000, 40)] {
+        let key = |number: u64| [&vec![b'p'; bytes][..], &number.to_be_bytes()].concat();
+        let mut versions: Vec<Version> = (0..count).map(|number| (key(number), 1, Some(value(number, 4000)))).collect();
+        versions.insert(0, (b"a".to_vec(), 1, None));
+        versions.push((b"q".to_vec(), 1, Some(value(1, 10))));
+        formats().for_each(|format| check(&versions, &[key(count), b"pp".to_vec()], format));
+    }
+}
+
+#[test]
 fn a_key_with_more_versions_than_a_block_has_room_for_is_found_at_any_seq() {
     for before in [0, 100] {
         let key = |number: u64| number.to_be_bytes().to_vec();

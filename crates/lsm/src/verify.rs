@@ -8,6 +8,7 @@
 //!
 //! Anything that does not check is a finding; the check goes on with the next block.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use index::{Bounds, Damage, Direction, Operation, Result, Seq, Visit};
@@ -32,12 +33,11 @@ const WINDOW: usize = 64;
 /// Checks a version.
 pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
     let mut is_sound = true;
-    let mut checked: Vec<u64> = Vec::new();
+    let mut checked = HashSet::new();
     for (_, slice) in version.all() {
-        if checked.contains(&slice.sst().number()) {
+        if !checked.insert(slice.sst().number()) {
             continue;
         }
-        checked.push(slice.sst().number());
         let mut check = Check { version, sst: slice.sst(), visit, is_sound: true, counts: Counts::default() };
         check.file();
         is_sound &= check.is_sound;

@@ -83,11 +83,10 @@ pub(crate) fn stats(version: &Version) -> Stats {
     let (mut slices, mut blocks, mut tombstones) = (0, 0, 0);
     for (_, slice) in version.all() {
         let footer = slice.sst().footer();
-        let part = |count: u64| part(count, slice.bytes(), slice.sst().bytes());
         slices += 1;
         stats.entries += slice.entries();
-        blocks += part(footer.blocks);
-        tombstones += part(footer.tombstones);
+        blocks += slice.part_of(footer.blocks);
+        tombstones += slice.part_of(footer.tombstones);
         stats.entry_bytes += slice.bytes();
         stats.stored_bytes += slice.bytes();
     }
@@ -100,13 +99,4 @@ pub(crate) fn stats(version: &Version) -> Stats {
         Figure::count("tombstones", tombstones),
     ];
     stats
-}
-
-/// The part of a count that a slice has, where it is not all of its file.
-fn part(count: u64, slice_bytes: u64, file_bytes: u64) -> u64 {
-    if slice_bytes >= file_bytes {
-        return count;
-    }
-    let part = u128::from(count) * u128::from(slice_bytes) / u128::from(file_bytes.max(1));
-    u64::try_from(part).unwrap_or(count)
 }

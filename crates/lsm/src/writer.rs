@@ -170,6 +170,11 @@ impl Writer {
                 Some(high) => self.fence.extend_from_slice(between(high, key)),
                 None => {}
             }
+            // With this fence the others may share less of their beginnings, and all of them become longer.
+            let is_long = |bytes: usize| bytes > PARTITION_BYTES.max(FENCES_MIN * self.fence.len());
+            if !self.fences.is_empty() && self.fences.bytes_with(&self.fence).is_none_or(is_long) {
+                self.end_partition();
+            }
         }
         if self.high.is_none() {
             self.low = key.to_vec();
@@ -195,10 +200,6 @@ impl Writer {
         }
         self.fences.push(&self.fence, [place], tombstones);
         self.limit = self.next_limit();
-        let is_long = |bytes: usize| bytes > PARTITION_BYTES.max(FENCES_MIN * self.fence.len());
-        if self.fences.bytes_with(&self.fence).is_none_or(is_long) {
-            self.end_partition();
-        }
     }
 
     /// Most bytes of the next block, which begins where the last one has ended, or behind the page if little is left of

@@ -392,7 +392,9 @@ impl Source {
         if !is_new {
             return;
         }
-        match root_of_redo(table.structure, &record.redo, record.table, table.root.as_deref()) {
+        let is_first = self.whole.contains(&record.table);
+        let before = table.root.as_deref().or_else(|| is_first.then_some(&[][..]));
+        match root_of_redo(table.structure, &record.redo, record.table, before) {
             Ok((structure, root)) => {
                 (table.structure, table.root, table.applied) = (structure, Some(root), record.applied);
                 if let Some(restored) = record.restored {

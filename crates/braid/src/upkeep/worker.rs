@@ -268,7 +268,10 @@ fn sweep(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
 
 /// Notes how far structures are behind with what they want rewritten, for the delay of writers.
 fn note_debt(engine: &Engine) -> f64 {
-    let debt = engine.catalog.live().iter().map(|table| table.tree.debt()).fold(0.0, f64::max);
+    let tables = engine.catalog.live();
+    // What is damaged is rewritten no more, and nobody should wait for that.
+    let behind = tables.iter().filter(|table| !table.is_damaged());
+    let debt = behind.map(|table| table.tree.debt()).fold(0.0, f64::max);
     engine.pressure.set_debt(debt);
     debt
 }
