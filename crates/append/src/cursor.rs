@@ -15,7 +15,7 @@ use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 
 use doclog::DocPointer;
-use index::{Bounds, Cursor, Direction, Moment, PairAt, PairRef, Pairs, Payload, Result, Share, Show};
+use index::{Bounds, Cursor, Direction, Moment, PairAt, PairRef, Pairs, Result, Share, Show};
 use space::PAGE;
 
 use crate::format::node::{Group, Keys, Node, partition};
@@ -287,24 +287,7 @@ impl TrieCursor {
                 run.bytes.truncate(start);
                 continue;
             }
-            let key_length = run.bytes.len() - start;
-            let is_document = match value {
-                Payload::Inline(value) => {
-                    run.bytes.extend_from_slice(value);
-                    false
-                }
-                Payload::Document(document) => {
-                    run.bytes.extend_from_slice(&document.encode());
-                    true
-                }
-            };
-            let value_length = run.bytes.len() - start - key_length;
-            let expiry = operation.expiry();
-            run.bytes.extend(expiry.iter().flat_map(|expiry| expiry.encode()));
-            let short = |length| u16::try_from(length).expect("keys and inline values are short");
-            let start = u32::try_from(start).expect("what one node holds is small");
-            let (key_length, value_length) = (short(key_length), short(value_length));
-            run.places.push(PairAt::new(seq, start, key_length, value_length, is_document, expiry.is_some()));
+            run.places.push(PairAt::put(&mut run.bytes, start, seq, value, operation.expiry()));
         }
     }
 

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use doclog::{Content, DocImage, DocLog, Retained};
 use index::{
-    Applied, Batch, Error, History, Horizon, Index, Load, Loaded, Rescue, Result, Seq, TableId, Touches, Versions,
-    View, class_of,
+    Applied, Batch, History, Horizon, Index, Load, Loaded, Rescue, Result, Room, Seq, TableId, Touches, Versions, View,
+    class_of,
 };
-use space::Class;
 
 use crate::apply::{Apply, Done};
 use crate::format::record::{Commit, Header, Redo, Root};
@@ -39,8 +38,8 @@ impl Trie {
     /// The trie that [`Index::root`] described.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when `root` is not the root record of this table; or when files of node segments cannot be
-    /// listed.
+    /// [`index::Error::Corrupt`] when `root` is not the root record of this table; or when files of node segments
+    /// cannot be listed.
     pub fn open(shared: Arc<Shared>, table: TableId, documents: Arc<DocLog>, root: &[u8]) -> Result<Self> {
         let root = Root::decode(root, table).map_err(|damage| damage.in_record("root record", table))?;
         Self::with(shared, documents, root)
@@ -88,23 +87,6 @@ impl Trie {
         Applied { view: version, redo, dropped_documents, files }
     }
 
-    /// Makes a version, on a full disk with its share `room` of the reserve. Free space fills the reserve first, so no
-    /// change takes more than its share.
-    fn make(&self, room: Room, make: impl Fn() -> Result<Done>) -> Result<Done> {
-        let reserve = self.shared.reserve();
-        match reserve.fill() {
-            Err(error) if error.is_disk_full() && !error.is_flush_failure() && room != Room::None => {}
-            filled => filled?,
-        }
-        loop {
-            match make() {
-                Err(Error::Document(error))
-                    if error.is_disk_full() && !error.is_flush_failure() && reserve.give(room as u64)? => {}
-                outcome => return outcome,
-            }
-        }
-    }
-
     /// Rewrites the leaves of these keys.
     pub(crate) fn rewrite(&self, keys: &[Vec<u8>], room: Room, through: Seq, horizon: &Horizon) -> Result<Applied> {
         let (base, again) = self.versions.base();
@@ -113,7 +95,7 @@ impl Trie {
             let apply = Apply::new(&base, &self.documents, &nothing, horizon, again.clone(), &progress);
             apply.rewriting(keys.to_vec()).run()
         };
-        Ok(self.pend(&base, self.make(room, apply)?, base.floor))
+        Ok(self.pend(&base, room.make(self.shared.reserve(), apply)?, base.floor))
     }
 
     /// Counts the nodes that a version has made and those that it no longer refers to.
@@ -126,31 +108,6 @@ impl Trie {
     }
 }
 
-/// The share of the reserve that a change may have, in quarters.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// The change makes the trie larger.
-    None = 0,
-    /// Deletes wait behind the change.
-    Quarter = 1,
-    /// The change deletes. The other half is left to changes that empty segments, because only these release whole
-    /// segments.
-    Half = 2,
-    /// The change empties segments.
-    All = 4,
-}
-
-impl Room {
-    pub(crate) const fn of(class: Class) -> Self {
-        match class {
-            Class::Normal => Self::None,
-            Class::Urgent => Self::Quarter,
-            Class::Reclaim => Self::Half,
-            Class::Emptying => Self::All,
-        }
-    }
-}
-
 impl Index for Trie {
     fn view(&self) -> Arc<dyn View> {
         self.current()
@@ -159,7 +116,7 @@ impl Index for Trie {
     fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied> {
         let (base, again) = self.versions.base();
         let apply = || Apply::new(&base, &self.documents, batch, horizon, again.clone(), progress).run();
-        let done = self.make(Room::of(class_of(batch, horizon)), apply)?;
+        let done = Room::of(class_of(batch, horizon)).make(self.shared.reserve(), apply)?;
         Ok(self.pend(&base, done, base.floor))
     }
 

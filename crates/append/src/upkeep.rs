@@ -1,12 +1,12 @@
 //! Upkeep of a trie. Its nodes are in segments of its own, which are released as a whole.
 
-use index::{Applied, Chosen, Compacted, Horizon, LeafKeys, Part, Result, Seq, Space, Time, Upkeep, When};
+use index::{Applied, Chosen, Compacted, Horizon, LeafKeys, Part, Result, Room, Seq, Space, Time, Upkeep, When};
 use space::{Class, Extent};
 
 use crate::empty;
 use crate::garbage::{self, Segments};
 use crate::stretch::{self, Stretch};
-use crate::trie::{Room, Trie};
+use crate::trie::Trie;
 
 impl Upkeep for Trie {
     fn compact(&self, part: Part<'_>, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {

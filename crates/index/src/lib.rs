@@ -25,6 +25,7 @@ mod load;
 pub mod merge;
 mod pairs;
 mod read_ahead;
+mod room;
 mod salvage;
 mod stats;
 #[cfg(feature = "testing")]
@@ -45,6 +46,7 @@ pub use kind::{Facts, FoundRoot, Home, Kind, Lookups, RootOfRedo, Use};
 pub use load::{Load, Loaded, Ready};
 pub use pairs::{PairAt, Pairs};
 pub use read_ahead::{ReadAhead, Share};
+pub use room::Room;
 pub use salvage::{Lost, Rescue};
 pub use stats::{Figure, Space, Stats, Unit, value_of};
 pub use tombstones::{Fragment, RangeTombstones, is_below};

@@ -37,6 +37,30 @@ impl PairAt {
         Self { seq, key_at, key_length, value: value_length | flags }
     }
 
+    /// The pair whose key is in `bytes` from `key_at` to their end. Its value and its expiry are put behind the key.
+    ///
+    /// # Panics
+    /// When the key or the value is too long for an index, or `key_at` beyond 4 GiB.
+    #[must_use]
+    pub fn put(bytes: &mut Vec<u8>, key_at: usize, seq: Seq, value: Payload<'_>, expiry: Option<Expiry>) -> Self {
+        let value_at = bytes.len();
+        let is_document = match value {
+            Payload::Inline(value) => {
+                bytes.extend_from_slice(value);
+                false
+            }
+            Payload::Document(document) => {
+                bytes.extend_from_slice(&document.encode());
+                true
+            }
+        };
+        let short = |length| u16::try_from(length).expect("keys and inline values are short");
+        let (key_length, value_length) = (short(value_at - key_at), short(bytes.len() - value_at));
+        bytes.extend(expiry.iter().flat_map(|expiry| expiry.encode()));
+        let key_at = u32::try_from(key_at).expect("pairs that are taken together are few");
+        Self::new(seq, key_at, key_length, value_length, is_document, expiry.is_some())
+    }
+
     /// The commit that made the pair, and the position of its key.
     #[must_use]
     #[inline]

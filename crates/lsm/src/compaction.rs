@@ -19,7 +19,7 @@ use crate::files::Files;
 use crate::format::edit::Entry;
 use crate::rewrite::{Input, Made, Output, Rewritten, rewrite};
 use crate::runs::Run;
-use crate::slices::Slice;
+use crate::slices::{Slice, behind};
 use crate::version::{BOTTOM, Change, Version, stream_of};
 
 /// What is to be merged.
@@ -57,6 +57,11 @@ pub(crate) struct Done {
 type Placed = (usize, Arc<Slice>);
 
 impl Job {
+    /// The merge of all that these levels have of some keys.
+    pub(crate) fn of(first: usize, last: usize, from: &[u8], until: Option<Vec<u8>>) -> Self {
+        Self { first, last, from: from.to_vec(), until, bytes: usize::MAX, counted: Vec::new(), moves: true }
+    }
+
     /// The job that rewrites a part of a tree. It begins and ends between two slices of the lowest run, so that many
     /// short parts do not cut the run into many short files. One that is to give space back ends there even where the
     /// part is long: a file that is merged in part gives nothing back.
@@ -65,9 +70,8 @@ impl Job {
         let from = lowest.slice_of(part.from).map_or(part.from, |slice| slice.low());
         // The slice in the middle of which the part ends.
         let last = part.until.and_then(|until| lowest.slice_of(until).filter(|slice| slice.low() < until));
-        let mut until = last.map_or(part.until.map(<[u8]>::to_vec), |slice| Some(behind(slice.high())));
-        let live = base.all().map(|(_, slice)| slice.bytes()).sum();
-        let file_bytes = base.shared.sizes().file_bytes(live);
+        let mut until = last.map_or(part.until.map(<[u8]>::to_vec), |slice| Some(slice.end()));
+        let file_bytes = base.file_bytes();
         // A stretch that is shorter would leave files that are too short.
         let mut bytes = part.bytes.max(file_bytes / 2);
         if part.reclaims {
@@ -78,7 +82,7 @@ impl Job {
                 sum >= bytes as u64
             });
             if let Some(enough) = enough {
-                until = Some(behind(enough.high().max(part.from)));
+                until = Some(enough.end().max(behind(part.from)));
             }
             bytes = bytes.max(2 * file_bytes);
             if enough.is_some() || part.until.is_some() {
@@ -112,18 +116,15 @@ impl Job {
         if let Some(done) = self.moved(base, &slices) {
             return Ok(Some(done));
         }
-        let is_older = |level: usize| level > self.last;
-        let older: Vec<Run> =
-            (1..=BOTTOM).rev().filter(|level| is_older(*level)).map(|level| base.level(level).clone()).collect();
+        let older: Vec<Run> = (self.last + 1..=BOTTOM).rev().map(|level| base.level(level).clone()).collect();
         let mut runs: Vec<Run> = (self.first.max(1)..=self.last).rev().map(|level| base.level(level).clone()).collect();
         if self.first == 0 {
             runs.extend(base.sublevels().iter().cloned());
         }
         let bounds = self.bounds();
         let total: u64 = slices.iter().map(|(_, slice)| slice.bytes()).sum();
-        let live: u64 = base.all().map(|(_, slice)| slice.bytes()).sum();
         let total = usize::try_from(total).unwrap_or(usize::MAX).min(self.bytes);
-        let file_bytes = file_bytes(total, base.shared.sizes().file_bytes(live));
+        let file_bytes = file_bytes(total, base.file_bytes());
         let output = Output::new(base, files, self.last, base.format(self.last, horizon.now), file_bytes);
         let rules = Rules { horizon, through, is_all: true };
         let input = Input { runs: &runs, older: &older, bounds: &bounds, bytes: self.bytes, counted: &self.counted };
@@ -259,11 +260,6 @@ fn share(base: &Version, added: &mut [Entry], merged: &HashMap<u64, u64>) {
             (*entries, *all) = (*entries - entry.entries, *all - bytes(entry));
         }
     }
-}
-
-/// The first key behind `key`.
-fn behind(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
 }
 
 /// The other slices of files that go: they come again.

@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use index::{Bounds, Cursor, Direction, Moment, PairAt, PairRef, Pairs, Payload, Result, Share, Show, Update};
+use index::{Bounds, Cursor, Direction, Moment, PairAt, PairRef, Pairs, Result, Share, Show, Update};
 
 use crate::merged::Merged;
 use crate::runs::Run;
@@ -105,23 +105,8 @@ impl TreeCursor {
         let Some(value) = update.operation.shown(self.at.now) else { return };
         let start = self.bytes.len();
         self.bytes.extend_from_slice(update.key);
-        let is_document = match value {
-            Payload::Inline(value) => {
-                self.bytes.extend_from_slice(value);
-                false
-            }
-            Payload::Document(document) => {
-                self.bytes.extend_from_slice(&document.encode());
-                true
-            }
-        };
-        let value_length = self.bytes.len() - start - update.key.len();
         let expiry = update.operation.expiry();
-        self.bytes.extend(expiry.iter().flat_map(|expiry| expiry.encode()));
-        let short = |length| u16::try_from(length).expect("keys and inline values are short");
-        let at = u32::try_from(start).expect("few pairs are taken together");
-        let (key_length, value_length) = (short(update.key.len()), short(value_length));
-        self.places.push(PairAt::new(update.seq, at, key_length, value_length, is_document, expiry.is_some()));
+        self.places.push(PairAt::put(&mut self.bytes, start, update.seq, value, expiry));
     }
 
     /// The number of pairs not yet shown that come before `until`.

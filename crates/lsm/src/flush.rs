@@ -25,9 +25,7 @@ pub(crate) fn flush(
     base: &Version, files: &Arc<Files>, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize),
 ) -> Result<(Made, Vec<DocPointer>)> {
     let format = base.format(0, horizon.now);
-    let live = base.all().map(|(_, slice)| slice.bytes()).sum();
-    let file_bytes = base.shared.sizes().file_bytes(live);
-    let (mut output, mut dropped) = (Output::new(base, files, 0, format, file_bytes), Vec::new());
+    let (mut output, mut dropped) = (Output::new(base, files, 0, format, base.file_bytes()), Vec::new());
     let below = base.runs().max_by_key(|run| run.slices().len());
     let rules = Rules { horizon, through: batch.through(), is_all: false };
     let (mut begin, mut last) = (0, &[][..]);

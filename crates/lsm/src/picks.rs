@@ -39,16 +39,19 @@ const RELIEF_PART: u64 = 8;
 /// A merge takes the bytes of so many files, or one interval.
 const JOB_FILES: u64 = 3;
 
-/// The level that level 0 is merged into.
-pub(crate) fn base(version: &Version) -> usize {
-    let bytes = |level: usize| version.slices(level).iter().map(|slice| slice.bytes()).sum::<u64>();
-    let mut target = (1..=BOTTOM).map(bytes).max().unwrap_or(0) / GROWTH;
+/// The level that level 0 is merged into. What is above it goes down with level 0.
+fn base(version: &Version) -> usize {
+    let mut target = most(version) / GROWTH;
     let mut base = BOTTOM;
     while target > LEVEL_0_BYTES && base > 1 {
         (target, base) = (target / GROWTH, base - 1);
     }
-    // What is above the base goes down with level 0.
     base
+}
+
+/// Bytes of the level that has the most.
+fn most(version: &Version) -> u64 {
+    (1..=BOTTOM).map(|level| version.bytes_of(level)).max().unwrap_or(0)
 }
 
 /// How far merges of level 0 are behind, from 0 to 1.
@@ -67,13 +70,14 @@ pub(crate) fn pick(version: &Version, when: When) -> Option<Job> {
         When::Busy => depth_busy(version),
         When::Idle => DEPTH_IDLE,
     };
-    let of_newest = if depth >= least { newest(version, base, least) } else { None };
-    let others = || lower(version, base, when).or_else(|| idle(version, base, when));
-    of_newest.or_else(|| dense(version, base)).or_else(others)
+    let all = intervals(version, base);
+    let of_newest = if depth >= least { newest(version, &all, base, least) } else { None };
+    let of_rest = || if when == When::Idle { idle(&all, base) } else { None };
+    of_newest.or_else(|| dense(&all, base)).or_else(|| lower(version, base, when)).or_else(of_rest)
 }
 
-/// On a full disk: the merge that gives most room back for what it takes meanwhile. It takes about `bytes` of output,
-/// or one interval. None where no merge gives much back.
+/// On a full disk: the merge of an interval that gives most room back for what it takes meanwhile, or else that of a
+/// slice whose file has little else. None where no merge gives much back.
 pub(crate) fn relief(version: &Version) -> Option<Job> {
     let base = base(version);
     let is_worth = |interval: &Interval<'_>| {
@@ -83,14 +87,12 @@ pub(crate) fn relief(version: &Version) -> Option<Job> {
     let all = intervals(version, base).into_iter().filter(is_worth);
     let takes = |interval: &Interval<'_>| (interval.base_bytes + interval.newest_bytes) / (1 + interval.tombstones);
     if let Some(least) = all.min_by_key(takes) {
-        let (from, until) = (least.from.to_vec(), least.until.map(<[u8]>::to_vec));
-        return Some(Job { first: 0, last: BOTTOM, from, until, bytes: usize::MAX, counted: Vec::new(), moves: false });
+        return Some(Job { moves: false, ..least.job(BOTTOM) });
     }
     // Files of which little is left.
     let is_little = |(_, slice): &(usize, &Arc<Slice>)| slice.bytes() * 2 < slice.sst().bytes();
     let (level, slice) = version.all().filter(is_little).min_by_key(|(_, slice)| slice.bytes())?;
-    let (from, until) = (slice.low().to_vec(), Some([slice.high(), &[0]].concat()));
-    Some(Job { first: level, last: level, from, until, bytes: usize::MAX, counted: Vec::new(), moves: false })
+    Some(Job { moves: false, ..Job::of(level, level, slice.low(), Some(slice.end())) })
 }
 
 /// Sublevels from which on level 0 is merged while others write: fewer where documents are most of the bytes, because
@@ -120,25 +122,20 @@ struct Interval<'a> {
 impl Interval<'_> {
     /// The merge of level 0 in it with the base.
     fn job(&self, base: usize) -> Job {
-        let (from, until) = (self.from.to_vec(), self.until.map(<[u8]>::to_vec));
-        Job { first: 0, last: base, from, until, bytes: usize::MAX, counted: Vec::new(), moves: true }
+        Job::of(0, base, self.from, self.until.map(<[u8]>::to_vec))
     }
 }
 
 /// The intervals of the base, in key order.
 fn intervals(version: &Version, base: usize) -> Vec<Interval<'_>> {
-    let mut slices: Vec<&Slice> = version.level(base).slices().iter().map(|slice| &**slice).collect();
-    if slices.is_empty() {
-        slices = version
-            .sublevels()
-            .first()
-            .map_or_else(Vec::new, |run| run.slices().iter().map(|slice| &**slice).collect());
-    }
     let is_base = !version.level(base).slices().is_empty();
+    let of_newest = || version.sublevels().first().map_or(&[][..], |run| run.slices());
+    // Without a base, between those of the oldest sublevel.
+    let slices = if is_base { version.level(base).slices() } else { of_newest() };
     let begin = |index: usize| if index == 0 { &[][..] } else { slices[index].low() };
     let mut all: Vec<Interval<'_>> = (0..slices.len().max(1))
         .map(|index| Interval {
-            from: if slices.is_empty() { &[] } else { begin(index) },
+            from: begin(index),
             until: (index + 1 < slices.len()).then(|| begin(index + 1)),
             newest_bytes: 0,
             base_bytes: if is_base { slices[index].bytes() } else { 0 },
@@ -165,8 +162,7 @@ fn intervals(version: &Version, base: usize) -> Vec<Interval<'_>> {
 }
 
 /// The merge of level 0 where it has the most for what is below it.
-fn newest(version: &Version, base: usize, least: usize) -> Option<Job> {
-    let all = intervals(version, base);
+fn newest(version: &Version, all: &[Interval<'_>], base: usize, least: usize) -> Option<Job> {
     let worth = |interval: &Interval<'_>| {
         #[expect(clippy::cast_precision_loss, reason = "a ratio needs no more digits")]
         let ratio = interval.newest_bytes as f64 / (interval.base_bytes + interval.newest_bytes).max(1) as f64;
@@ -181,18 +177,9 @@ fn newest(version: &Version, base: usize, least: usize) -> Option<Job> {
     // Where documents are most of the bytes, merging with the base costs little beside them.
     let is_apart = version.sublevels().len() > 1 && least > 1;
     if is_apart && best.newest_bytes * SPARSE < best.base_bytes && newest_bytes * SPARSE < base_bytes {
-        return Some(Job {
-            first: 0,
-            last: 0,
-            from: Vec::new(),
-            until: None,
-            bytes: usize::MAX,
-            counted: Vec::new(),
-            moves: true,
-        });
+        return Some(Job::of(0, 0, &[], None));
     }
-    let live = version.all().map(|(_, slice)| slice.bytes()).sum();
-    let job_bytes = JOB_FILES * version.shared.sizes().file_bytes(live) as u64;
+    let job_bytes = JOB_FILES * version.file_bytes() as u64;
     // Neighbours go along as long as they have about as much.
     let (mut behind, mut bytes) = (index + 1, best.newest_bytes + best.base_bytes);
     while let Some(next) = all.get(behind)
@@ -202,40 +189,21 @@ fn newest(version: &Version, base: usize, least: usize) -> Option<Job> {
         bytes += next.newest_bytes + next.base_bytes;
         behind += 1;
     }
-    let until = all[behind - 1].until.map(<[u8]>::to_vec);
-    Some(Job {
-        first: 0,
-        last: base,
-        from: best.from.to_vec(),
-        until,
-        bytes: usize::MAX,
-        counted: Vec::new(),
-        moves: true,
-    })
+    Some(Interval { until: all[behind - 1].until, ..*best }.job(base))
 }
 
 /// The merge of level 0 where it is dense with tombstones: they take away a part of what is below them.
-fn dense(version: &Version, base: usize) -> Option<Job> {
-    if version.slices(0).iter().all(|slice| slice.sst().footer().tombstones == 0) {
-        return None;
-    }
+fn dense(all: &[Interval<'_>], base: usize) -> Option<Job> {
     let is_dense =
         |interval: &&Interval<'_>| interval.tombstones > 0 && interval.tombstones * DENSE_PART >= interval.base_entries;
-    intervals(version, base)
-        .iter()
-        .filter(is_dense)
-        .max_by_key(|interval| interval.tombstones)
-        .map(|most| most.job(base))
+    all.iter().filter(is_dense).max_by_key(|interval| interval.tombstones).map(|most| most.job(base))
 }
 
 /// The move of a slice of a level that has too much.
 fn lower(version: &Version, base: usize, when: When) -> Option<Job> {
-    let bytes = |level: usize| version.slices(level).iter().map(|slice| slice.bytes()).sum::<u64>();
-    let last = (1..=BOTTOM).map(bytes).max().unwrap_or(0);
-    let mut target = last;
+    let mut target = most(version);
     for level in (1..BOTTOM).rev() {
         target /= GROWTH;
-        let has = bytes(level);
         let most = if level < base {
             0
         } else if when == When::Idle {
@@ -243,7 +211,7 @@ fn lower(version: &Version, base: usize, when: When) -> Option<Job> {
         } else {
             target + target / 4
         };
-        if has > most {
+        if version.bytes_of(level) > most {
             return version
                 .level(level)
                 .slices()
@@ -268,23 +236,12 @@ fn overlap(version: &Version, level: usize, slice: &Slice) -> u64 {
 fn down(version: &Version, level: usize, slice: &Slice) -> Job {
     let next = version.level(level).within(slice.low(), None).get(1);
     let until = next.map(|next| next.low().to_vec());
-    Job {
-        first: level,
-        last: level + 1,
-        from: slice.low().to_vec(),
-        until,
-        bytes: usize::MAX,
-        counted: Vec::new(),
-        moves: true,
-    }
+    Job::of(level, level + 1, slice.low(), until)
 }
 
 /// Where nobody writes: intervals in which level 0 has more than a small part of what is below it.
-fn idle(version: &Version, base: usize, when: When) -> Option<Job> {
-    if when == When::Busy {
-        return None;
-    }
+fn idle(all: &[Interval<'_>], base: usize) -> Option<Job> {
     let is_much =
-        |interval: &Interval<'_>| interval.newest_bytes > 0 && interval.newest_bytes * IDLE_PART > interval.base_bytes;
-    intervals(version, base).into_iter().find(is_much).map(|interval| interval.job(base))
+        |interval: &&Interval<'_>| interval.newest_bytes > 0 && interval.newest_bytes * IDLE_PART > interval.base_bytes;
+    all.iter().find(is_much).map(|interval| interval.job(base))
 }

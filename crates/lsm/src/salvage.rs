@@ -23,7 +23,7 @@ use crate::merged::Merged;
 use crate::runs::Run;
 use crate::scan::{Pace, Scan};
 use crate::shared::{Shared, Want};
-use crate::slices::Slice;
+use crate::slices::{Slice, behind};
 use crate::sst::{self, DIRECTORY, Sst};
 use crate::version::{Version, stream_of};
 
@@ -47,11 +47,10 @@ pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
     }
     let mut hidden = joined(hidden).into_iter();
     let mut from: Vec<u8> = Vec::new();
-    let mut is_first = true;
     loop {
         let next = hidden.next();
         let high = next.as_ref().map(|hidden| hidden.low.clone());
-        if high.as_ref().is_none_or(|high| *high > from || (is_first && from.is_empty() && !high.is_empty())) {
+        if high.as_ref().is_none_or(|high| *high > from) {
             match walk(version, &from, high.as_deref(), rescue) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return,
@@ -61,7 +60,6 @@ pub(crate) fn salvage(version: &Version, rescue: &mut dyn Rescue) {
                 }
             }
         }
-        is_first = false;
         let Some(Hidden { low, high, why }) = next else { return };
         rescue.lost(Lost { low, high: high.clone(), taken: false, why });
         let Some(high) = high else { return };
@@ -104,7 +102,7 @@ fn walk(
                 };
             }
         }
-        last = [merged.key(), &[0]].concat();
+        last = behind(merged.key());
         // Newest by its seq, since the order of runs is not known where no record names them.
         let newest = merged.versions().map(|(_, update)| update).max_by_key(|update| update.seq);
         if let Some(update) = newest
@@ -133,11 +131,11 @@ fn walk(
 
 /// Adds the keys of a slice that cannot be read.
 fn look(version: &Version, slice: &Slice, hidden: &mut Vec<Hidden>) {
-    let behind = || Some([slice.high(), &[0]].concat());
+    let end_of_slice = || Some(slice.end());
     // Keys of the slice from one fence to another one.
     let mut hide = |low: Vec<u8>, high: Option<Vec<u8>>, why: Error| {
         let low = low.max(slice.low().to_vec());
-        let high = high.into_iter().chain(behind()).min();
+        let high = high.into_iter().chain(end_of_slice()).min();
         if high.as_ref().is_none_or(|high| low < *high) {
             hidden.push(Hidden { low, high, why });
         }
@@ -179,7 +177,7 @@ fn look(version: &Version, slice: &Slice, hidden: &mut Vec<Hidden>) {
                         if block + 1 < fences.len() { Some(fences.key(block + 1).concat()) } else { end.clone() };
                     let low = fences.key(block).concat();
                     // Several blocks of one key have the same fence.
-                    let next = next.map(|next| if next == low { [&next[..], &[0]].concat() } else { next });
+                    let next = next.map(|next| if next == low { behind(&next) } else { next });
                     hide(low, next, error);
                 }
             }

@@ -80,6 +80,11 @@ impl Slice {
         &self.high
     }
 
+    /// The first key behind the slice.
+    pub(crate) fn end(&self) -> Vec<u8> {
+        behind(&self.high)
+    }
+
     /// Bytes of the slice, about.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.part.end.saturating_sub(self.part.start)).max(1)
@@ -153,4 +158,9 @@ impl Slice {
         let entries = u128::from(self.entries) * u128::from(slice.bytes()) / u128::from(self.bytes());
         Ok(Some(Self { entries: u64::try_from(entries).unwrap_or(self.entries), ..slice }))
     }
+}
+
+/// The first key behind `key`.
+pub(crate) fn behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }

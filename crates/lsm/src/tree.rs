@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use doclog::DocPointer;
 use index::{
-    Again, Applied, Batch, Error, Horizon, Index, Load, Loaded, Rescue, Result, Seq, TableId, Versions, View, class_of,
+    Again, Applied, Batch, Horizon, Index, Load, Loaded, Rescue, Result, Room, Seq, TableId, Versions, View, class_of,
 };
 use seeded::Bug;
-use space::Class;
 
 use crate::files::Files;
 use crate::flush;
@@ -38,7 +37,7 @@ impl Tree {
     /// The tree that [`Index::root`] described.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when `root` is not the root record of this table; or when files cannot be listed.
+    /// [`index::Error::Corrupt`] when `root` is not the root record of this table; or when files cannot be listed.
     pub fn open(shared: Arc<Shared>, table: TableId, root: &[u8]) -> Result<Self> {
         Self::with(Version::open(shared, table, root)?)
     }
@@ -71,54 +70,6 @@ impl Tree {
         let files = if seeded::on(Bug::FileUnflushed) { Vec::new() } else { made.files };
         Ok(Applied { view: version, redo, dropped_documents: dropped, files })
     }
-
-    /// Makes files, on a full disk with its share `room` of the reserve. Free space fills the reserve first, so no
-    /// change takes more than its share.
-    pub(crate) fn make<T>(&self, room: Room, make: impl Fn() -> Result<T>) -> Result<T> {
-        let reserve = self.shared.reserve();
-        match reserve.fill() {
-            Err(error) if error.is_disk_full() && !error.is_flush_failure() && room != Room::None => {}
-            filled => filled?,
-        }
-        loop {
-            match make() {
-                Err(error) if is_disk_full(&error) && reserve.give(room as u64)? => {}
-                outcome => return outcome,
-            }
-        }
-    }
-}
-
-fn is_disk_full(error: &Error) -> bool {
-    match error {
-        Error::Io(error) => error.is_disk_full() && !error.is_flush_failure(),
-        Error::Space(error) => error.is_disk_full() && !error.is_flush_failure(),
-        _ => false,
-    }
-}
-
-/// The share of the reserve that a change may have, in quarters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
-    /// The change makes the tree larger.
-    None = 0,
-    /// Deletes wait behind the change.
-    Quarter = 1,
-    /// The change deletes.
-    Half = 2,
-    /// The change empties files.
-    All = 4,
-}
-
-impl Room {
-    pub(crate) const fn of(class: Class) -> Self {
-        match class {
-            Class::Normal => Self::None,
-            Class::Urgent => Self::Quarter,
-            Class::Reclaim => Self::Half,
-            Class::Emptying => Self::All,
-        }
-    }
 }
 
 impl Index for Tree {
@@ -129,7 +80,7 @@ impl Index for Tree {
     fn apply(&self, batch: &dyn Batch, horizon: &Horizon, progress: &dyn Fn(usize)) -> Result<Applied> {
         let base = self.current();
         let flush = || flush::flush(&base, &self.files, batch, horizon, progress);
-        let (made, dropped) = self.make(Room::of(class_of(batch, horizon)), flush)?;
+        let (made, dropped) = Room::of(class_of(batch, horizon)).make(self.shared.reserve(), flush)?;
         let change = flush::change(&made);
         self.pend(&base, change, made, dropped, base.floor())
     }
@@ -139,7 +90,7 @@ impl Index for Tree {
         let plan = relocate::plan(&base, moves)?;
         let room = Room::of(class_of(moves, horizon));
         let (change, made, dropped) =
-            self.make(room, || relocate::rewrite(&base, &self.files, moves, &plan, horizon.now))?;
+            room.make(self.shared.reserve(), || relocate::rewrite(&base, &self.files, moves, &plan, horizon.now))?;
         self.pend(&base, change, made, dropped, base.floor())
     }
 

@@ -1,12 +1,13 @@
 //! Upkeep of a tree.
 
 use index::due::Due;
-use index::{Applied, Chosen, Compacted, Horizon, LeafKeys, Part, Result, Seq, Space, Time, Upkeep, When};
+use index::{Applied, Chosen, Compacted, Horizon, LeafKeys, Part, Result, Room, Seq, Space, Time, Upkeep, When};
 use space::Extent;
 
 use crate::compaction::{Done, Job};
 use crate::picks;
-use crate::tree::{Room, Tree};
+use crate::slices::behind;
+use crate::tree::Tree;
 
 impl Upkeep for Tree {
     fn compact(&self, part: Part<'_>, through: Seq, horizon: &Horizon) -> Result<Option<Compacted>> {
@@ -19,7 +20,7 @@ impl Upkeep for Tree {
             },
         };
         let room = if part.reclaims { Room::Half } else { Room::None };
-        let Some(done) = self.make(room, run)? else { return Ok(None) };
+        let Some(done) = room.make(self.shared().reserve(), run)? else { return Ok(None) };
         let Done { change, made, dropped, next, slices, bytes } = done;
         let applied = self.pend(&base, change, made, dropped, base.floor())?;
         let next = if part.chosen.is_some() { None } else { next };
@@ -53,7 +54,9 @@ impl Upkeep for Tree {
         let base = self.current();
         let Some(job) = picks::relief(&base) else { return Ok(None) };
         let run = || job.run(&base, self.files(), through, horizon);
-        let Some(Done { change, made, dropped, .. }) = self.make(Room::All, run)? else { return Ok(None) };
+        let Some(Done { change, made, dropped, .. }) = Room::All.make(self.shared().reserve(), run)? else {
+            return Ok(None);
+        };
         self.pend(&base, change, made, dropped, base.floor()).map(Some)
     }
 
@@ -80,9 +83,4 @@ impl Upkeep for Tree {
     fn destroy(&self) -> Result<()> {
         self.files().destroy()
     }
-}
-
-/// The first key behind `key`.
-fn behind(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
 }

@@ -129,7 +129,7 @@ impl Check<'_> {
             let filter = top.place(index, 1);
             let filter = (filter.bytes > 0).then(|| self.block(filter, Kind::Filter));
             let partition = self.block(top.place(index, 0), Kind::Partition);
-            if let (Some(partition), Some(None) | None | Some(Some(_))) = (partition, &filter) {
+            if let Some(partition) = partition {
                 self.partition(&partition, filter.flatten().as_deref(), &mut last);
             }
         }

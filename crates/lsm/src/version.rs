@@ -107,6 +107,16 @@ impl Version {
         level.checked_sub(1).map_or(&self.newest, |below| self.levels[below].slices())
     }
 
+    /// Bytes of a level, about.
+    pub(crate) fn bytes_of(&self, level: usize) -> u64 {
+        self.slices(level).iter().map(|slice| slice.bytes()).sum()
+    }
+
+    /// Bytes of a file of this tree, about.
+    pub(crate) fn file_bytes(&self) -> usize {
+        self.shared.sizes().file_bytes((0..LEVELS).map(|level| self.bytes_of(level)).sum())
+    }
+
     /// All slices, each with its level.
     pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Arc<Slice>)> {
         (0..LEVELS).flat_map(|level| self.slices(level).iter().map(move |slice| (level, slice)))

@@ -6,11 +6,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use doclog::DocPointer;
 use index::testing::steps::{Store, run, step, universe};
-use index::testing::{Change, Model, Updates, id_of, scan_as};
+use index::testing::{Change, Model, Seen, Updates, id_of, scan_as};
 use index::{
-    Applied, Bounds, Direction, Horizon, Index, Lost, PairRef, Part, Rescue, Seq, Stored, TableId, Upkeep, Visit, When,
+    Applied, Bounds, Direction, Horizon, Index, Lost, PairRef, Part, Rescue, Seq, Stored, TableId, Upkeep, When,
 };
 use lsm::{Shared, Tree};
 use proptest::prelude::*;
@@ -19,32 +18,6 @@ use psync::sim::SimDisk;
 use space::FileStore;
 
 const TABLE: TableId = TableId(7);
-
-/// What a verification saw.
-#[derive(Debug, Default)]
-struct Seen {
-    findings: Vec<String>,
-    documents: Vec<DocPointer>,
-    keys: u64,
-}
-
-impl Visit for Seen {
-    fn finding(&mut self, finding: String) {
-        self.findings.push(finding);
-    }
-    fn extent(&mut self, page: u64, _pages: u32) {
-        panic!("page {page} of a tree, which has none");
-    }
-    fn document(&mut self, document: &DocPointer) {
-        self.documents.push(*document);
-    }
-    fn is_hidden(&self, _: &[u8], _: Seq) -> bool {
-        false
-    }
-    fn keys(&mut self, count: u64) {
-        self.keys += count;
-    }
-}
 
 /// How often the tree is looked after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

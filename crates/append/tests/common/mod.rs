@@ -9,39 +9,13 @@ use std::sync::Arc;
 use append::{Shared, Trie};
 use doclog::{DocImage, DocLog, DocPointer, SegmentId};
 use index::testing::steps::Store;
-use index::testing::{Change, Model, Updates, document, id_of, scan_as};
-use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stored, TableId, Visit};
+use index::testing::{Change, Model, Seen, Updates, document, id_of, scan_as};
+use index::{Applied, Bounds, Direction, Horizon, Index, Result, Seq, Stored, TableId};
 use psync::sim::SimDisk;
 use psync::{File, Request};
 use space::FileStore;
 
 pub const TABLE: TableId = TableId(7);
-
-/// What a verification saw.
-#[derive(Debug, Default)]
-pub struct Seen {
-    pub findings: Vec<String>,
-    pub documents: Vec<DocPointer>,
-    pub keys: u64,
-}
-
-impl Visit for Seen {
-    fn finding(&mut self, finding: String) {
-        self.findings.push(finding);
-    }
-    fn extent(&mut self, page: u64, _pages: u32) {
-        panic!("page {page} of a trie, which has none");
-    }
-    fn document(&mut self, document: &DocPointer) {
-        self.documents.push(*document);
-    }
-    fn is_hidden(&self, _: &[u8], _: Seq) -> bool {
-        false
-    }
-    fn keys(&mut self, count: u64) {
-        self.keys += count;
-    }
-}
 
 /// A trie on a simulated disk.
 pub struct Home {

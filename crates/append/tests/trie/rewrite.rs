@@ -10,7 +10,7 @@ use index::{
 };
 use psync::sim::SimDisk;
 
-use crate::common::{self, Home};
+use crate::common::Home;
 
 fn home() -> Home {
     Home::new(SimDisk::new(5), append::CHUNK_BYTES_DEFAULT, 1 << 20, 1 << 20)
@@ -192,7 +192,7 @@ fn a_trie_goes_back_to_a_version_whose_segments_are_pinned() {
     home.trie.root();
     home.trie.release_dead().expect("released");
     let view = home.trie.at(&root).expect("its own");
-    let mut seen = common::Seen::default();
+    let mut seen = index::testing::Seen::default();
     view.verify(&mut seen).expect("reads");
     assert_eq!((seen.findings, seen.keys), (vec![], 5_000));
 

@@ -37,6 +37,39 @@ pub const fn id_of(pointer: &DocPointer) -> u64 {
     pointer.length.bits()
 }
 
+/// What a verification saw of a structure that has no shared pages.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Defects.
+    pub findings: Vec<String>,
+    /// Documents that live versions refer to.
+    pub documents: Vec<DocPointer>,
+    /// Live keys.
+    pub keys: u64,
+}
+
+impl Visit for Seen {
+    fn finding(&mut self, finding: String) {
+        self.findings.push(finding);
+    }
+
+    fn extent(&mut self, page: u64, _pages: u32) {
+        panic!("page {page} of a structure that has none");
+    }
+
+    fn document(&mut self, document: &DocPointer) {
+        self.documents.push(*document);
+    }
+
+    fn is_hidden(&self, _: &[u8], _: Seq) -> bool {
+        false
+    }
+
+    fn keys(&mut self, count: u64) {
+        self.keys += count;
+    }
+}
+
 /// A batch in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Updates {
