@@ -10,6 +10,7 @@
 //!    below it moves down.
 //! 5. Where nobody writes, everything that is more than a small part of what lies below it moves down.
 
+use std::cell::LazyCell;
 use std::sync::Arc;
 
 use index::When;
@@ -70,10 +71,13 @@ pub(crate) fn pick(version: &Version, when: When) -> Option<Job> {
         When::Busy => depth_busy(version),
         When::Idle => DEPTH_IDLE,
     };
-    let all = intervals(version, base);
+    // Asked often, and mostly for nothing.
+    let all = LazyCell::new(|| intervals(version, base));
+    let has_tombstones = version.slices(0).iter().any(|slice| slice.sst().footer().tombstones > 0);
     let of_newest = if depth >= least { newest(version, &all, base, least) } else { None };
+    let of_dense = || if has_tombstones { dense(&all, base) } else { None };
     let of_rest = || if when == When::Idle { idle(&all, base) } else { None };
-    of_newest.or_else(|| dense(&all, base)).or_else(|| lower(version, base, when)).or_else(of_rest)
+    of_newest.or_else(of_dense).or_else(|| lower(version, base, when)).or_else(of_rest)
 }
 
 /// On a full disk: the merge of an interval that gives most room back for what it takes meanwhile, or else that of a

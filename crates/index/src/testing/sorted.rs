@@ -403,20 +403,8 @@ impl Cursor for ArrayCursor {
 
 fn in_one_piece(pair: &PairRef<'_>) -> (Vec<u8>, PairAt) {
     let mut bytes = pair.key.to_vec();
-    let is_document = match pair.value {
-        Payload::Inline(value) => {
-            bytes.extend_from_slice(value);
-            false
-        }
-        Payload::Document(document) => {
-            bytes.extend_from_slice(&document.encode());
-            true
-        }
-    };
-    let short = |length: usize| u16::try_from(length).expect("keys and values in an index are short");
-    let (key, value) = (short(pair.key.len()), short(bytes.len() - pair.key.len()));
-    bytes.extend(pair.expiry.into_iter().flat_map(Expiry::encode));
-    (bytes, PairAt::new(pair.seq, 0, key, value, is_document, pair.expiry.is_some()))
+    let place = PairAt::put(&mut bytes, 0, pair.seq, pair.value, pair.expiry);
+    (bytes, place)
 }
 
 /// Encodes keys: each with its length, the number of its versions, and these.
