@@ -18,6 +18,7 @@ pub const FACTS: Facts = Facts {
     key_bytes_max: KEY_BYTES_MAX,
     inline_bytes_max: INLINE_BYTES_MAX,
     only_appends: true,
+    merges_later: false,
     has_history: true,
     choose: |_| Vec::new(),
     describe: |settings| matches!(settings.len(), 0 | OLD_SETTINGS_BYTES).then(Vec::new),

@@ -16,6 +16,7 @@ pub const FACTS: Facts = Facts {
     key_bytes_max: KEY_BYTES_MAX,
     inline_bytes_max: INLINE_BYTES_MAX,
     only_appends: false,
+    merges_later: false,
     has_history: false,
     choose: settings::of_use,
     describe: settings::figures,

@@ -23,6 +23,8 @@ pub struct Facts {
     pub inline_bytes_max: usize,
     /// Whether applying operations always makes files longer.
     pub only_appends: bool,
+    /// Whether each change makes files of its own, and gives nothing back before these are merged.
+    pub merges_later: bool,
     /// Whether older states can be retained ([`Index::history`]).
     pub has_history: bool,
     /// Settings for a table that is used in this way ([`Kind::create`]); empty where there is nothing to choose.

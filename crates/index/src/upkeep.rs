@@ -52,6 +52,11 @@ pub trait Upkeep {
         0.0
     }
 
+    /// Whether [`Upkeep::empty`] may find something.
+    fn can_be_emptied(&self) -> bool {
+        self.space().garbage_bytes > 0
+    }
+
     /// Empties those of the structure's own files that have the fewest live bytes: their live content is written anew
     /// elsewhere, about `bytes` of it or one file. None where no file has many dead bytes. The result is that of
     /// [`Index::apply`](crate::Index::apply) for a batch without updates, and everything in the emptied files is dead

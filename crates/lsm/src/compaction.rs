@@ -169,7 +169,10 @@ impl Job {
             && self.first < self.last
             && level < self.last
             && slices.iter().all(|(other, _)| *other == level)
-            && (level > 0 || slices.len() == 1);
+            && (level > 0 || do_not_overlap(slices));
+        // Short files are better merged with one another.
+        let bytes: u64 = slices.iter().map(|(_, slice)| slice.bytes()).sum();
+        let are_long = slices.len() == 1 || bytes >= slices.len() as u64 * base.file_bytes() as u64 / 4;
         let is_whole = |(_, slice): &Placed| {
             let footer = slice.sst().footer();
             let is_clean = footer.tombstones == 0 || self.last < BOTTOM;
@@ -178,7 +181,7 @@ impl Job {
                 && is_clean
                 && slice.bytes() + slice.bytes() / 4 >= slice.sst().bytes()
         };
-        if !is_one || !slices.iter().all(is_whole) {
+        if !is_one || !are_long || !slices.iter().all(is_whole) {
             return None;
         }
         let removed: BTreeSet<u64> = slices.iter().map(|(_, slice)| slice.sst().number()).collect();
@@ -260,6 +263,12 @@ fn share(base: &Version, added: &mut [Entry], merged: &HashMap<u64, u64>) {
             (*entries, *all) = (*entries - entry.entries, *all - bytes(entry));
         }
     }
+}
+
+fn do_not_overlap(slices: &[Placed]) -> bool {
+    let mut keys: Vec<_> = slices.iter().map(|(_, slice)| (slice.low(), slice.high())).collect();
+    keys.sort_unstable();
+    keys.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 
 /// The other slices of files that go: they come again.

@@ -21,6 +21,7 @@ pub const FACTS: Facts = Facts {
     key_bytes_max: KEY_BYTES_MAX,
     inline_bytes_max: INLINE_BYTES,
     only_appends: true,
+    merges_later: true,
     has_history: false,
     choose: |_| Vec::new(),
     describe: |settings| settings.is_empty().then(Vec::new),

@@ -17,14 +17,14 @@ use crate::search::{Asked, find};
 use crate::slices::Slice;
 use crate::version::{Change, Version, stream_of};
 
-/// The versions of a batch by the file that has them: the number of the file, and the indices of the batch.
-pub(crate) type Plan = BTreeMap<u64, Vec<usize>>;
+/// Files to be written again, by their numbers, each with the versions of a batch that it has.
+pub(crate) type Plan<'a> = BTreeMap<u64, Vec<Update<'a>>>;
 
 /// Finds the files of the versions of a batch.
 ///
 /// # Errors
 /// When a read fails, or what was read does not check; or when a version is not there.
-pub(crate) fn plan(base: &Version, moves: &dyn Batch) -> Result<Plan> {
+pub(crate) fn plan<'a>(base: &Version, moves: &'a dyn Batch) -> Result<Plan<'a>> {
     let mut plan = Plan::new();
     let asked = (0..moves.len()).map(|index| {
         let Update { key, seq: at, .. } = moves.get(index);
@@ -33,7 +33,7 @@ pub(crate) fn plan(base: &Version, moves: &dyn Batch) -> Result<Plan> {
     let asked: Vec<_> = asked.collect();
     find(&base.shared, &asked, &mut |index, sst, update| {
         if update.seq == asked[index].at {
-            plan.entry(sst.number()).or_default().push(index);
+            plan.entry(sst.number()).or_default().push(moves.get(index));
         }
     })?;
     let found: usize = plan.values().map(Vec::len).sum();
@@ -41,7 +41,7 @@ pub(crate) fn plan(base: &Version, moves: &dyn Batch) -> Result<Plan> {
         let damage = Damage::new(0, "versions of documents that move", moves.len(), found);
         return Err(damage.in_record("the files of an LSM tree", base.table));
     }
-    plan.values_mut().for_each(|indices| indices.sort_unstable());
+    plan.values_mut().for_each(|moves| moves.sort_unstable_by_key(|moved| (moved.key, moved.seq)));
     Ok(plan)
 }
 
@@ -50,13 +50,13 @@ pub(crate) fn plan(base: &Version, moves: &dyn Batch) -> Result<Plan> {
 /// # Errors
 /// When a file cannot be read, made or written. All files that were made are removed then.
 pub(crate) fn rewrite(
-    base: &Version, files: &Arc<Files>, moves: &dyn Batch, plan: &Plan, now: Time,
+    base: &Version, files: &Arc<Files>, plan: &Plan<'_>, now: Time,
 ) -> Result<(Change, Made, Vec<DocPointer>)> {
     let (mut change, mut all, mut dropped) = (Change::default(), Made::default(), Vec::new());
-    for (number, indices) in plan {
+    for (number, moves) in plan {
         change.removed.push(*number);
         for (level, slice) in base.all().filter(|(_, slice)| slice.sst().number() == *number) {
-            let made = match substitute(base, files, (level, slice), moves, indices, now, &mut dropped) {
+            let made = match substitute(base, files, (level, slice), moves, now, &mut dropped) {
                 Ok(made) => made,
                 Err(error) => {
                     files.abandon(&all.numbers());
@@ -75,8 +75,8 @@ pub(crate) fn rewrite(
 
 /// Writes a slice again.
 fn substitute(
-    base: &Version, files: &Arc<Files>, (level, slice): (usize, &Arc<Slice>), moves: &dyn Batch, indices: &[usize],
-    now: Time, dropped: &mut Vec<DocPointer>,
+    base: &Version, files: &Arc<Files>, (level, slice): (usize, &Arc<Slice>), moves: &[Update<'_>], now: Time,
+    dropped: &mut Vec<DocPointer>,
 ) -> Result<Made> {
     let mut scan = Scan::with_pace(&base.shared, slice.sst(), &slice.bounds(), Direction::Forward, Pace::WHOLE)?;
     let mut output = Output::new(base, files, level, base.format(level, now), usize::MAX);
@@ -95,13 +95,10 @@ fn substitute(
             key = update.key.to_vec();
         }
         let mut found = Found::of(&update, Time(0));
-        let place = indices.binary_search_by(|index| {
-            let moved = moves.get(*index);
-            (moved.key, moved.seq).cmp(&(update.key, update.seq))
-        });
+        let place = moves.binary_search_by(|moved| (moved.key, moved.seq).cmp(&(update.key, update.seq)));
         if let (Ok(place), Some(old)) = (place, update.operation.document()) {
             dropped.push(old);
-            let operation = match moves.get(indices[place]).operation {
+            let operation = match moves[place].operation {
                 Operation::Put(Payload::Document(new), _) if new == old => Operation::Delete,
                 operation => operation,
             };

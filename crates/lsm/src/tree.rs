@@ -90,7 +90,7 @@ impl Index for Tree {
         let plan = relocate::plan(&base, moves)?;
         let room = Room::of(class_of(moves, horizon));
         let (change, made, dropped) =
-            room.make(self.shared.reserve(), || relocate::rewrite(&base, &self.files, moves, &plan, horizon.now))?;
+            room.make(self.shared.reserve(), || relocate::rewrite(&base, &self.files, &plan, horizon.now))?;
         self.pend(&base, change, made, dropped, base.floor())
     }
 

@@ -5,7 +5,8 @@ use index::{Applied, Chosen, Compacted, Horizon, LeafKeys, Part, Result, Room, S
 use space::Extent;
 
 use crate::compaction::{Done, Job};
-use crate::picks;
+use crate::picks::{self, Relief};
+use crate::relocate;
 use crate::slices::behind;
 use crate::tree::Tree;
 
@@ -50,13 +51,20 @@ impl Upkeep for Tree {
         picks::pick(&self.current(), when).map(Chosen::new)
     }
 
-    fn empty(&self, _bytes: u64, through: Seq, horizon: &Horizon) -> Result<Option<Applied>> {
+    fn can_be_emptied(&self) -> bool {
+        picks::relief(&self.current(), 1).is_some()
+    }
+
+    fn empty(&self, bytes: u64, through: Seq, horizon: &Horizon) -> Result<Option<Applied>> {
         let base = self.current();
-        let Some(job) = picks::relief(&base) else { return Ok(None) };
-        let run = || job.run(&base, self.files(), through, horizon);
-        let Some(Done { change, made, dropped, .. }) = Room::All.make(self.shared().reserve(), run)? else {
-            return Ok(None);
+        let Some(relief) = picks::relief(&base, bytes) else { return Ok(None) };
+        let of_done = |Done { change, made, dropped, .. }| (change, made, dropped);
+        let run = || match &relief {
+            Relief::Merge(job) | Relief::Guess(job) => Ok(job.run(&base, self.files(), through, horizon)?.map(of_done)),
+            Relief::Files(plan) => relocate::rewrite(&base, self.files(), plan, horizon.now).map(Some),
         };
+        let room = if matches!(relief, Relief::Guess(_)) { Room::Quarter } else { Room::All };
+        let Some((change, made, dropped)) = room.make(self.shared().reserve(), run)? else { return Ok(None) };
         self.pend(&base, change, made, dropped, base.floor()).map(Some)
     }
 

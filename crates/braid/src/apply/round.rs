@@ -37,6 +37,11 @@ use crate::{
     words::{applied::AppliedThrough, verifies::VERIFIES},
 };
 
+/// A slice of so few operations is not split on a full disk: they touch few leaves. Where each makes a file, more of
+/// them do.
+const SMALLEST_CHANGE: usize = 4;
+const SMALLEST_FILE: usize = 128;
+
 /// A table in a round.
 pub(crate) struct Turn<'a> {
     pub(crate) table: HeldTable<'a>,
@@ -69,8 +74,9 @@ pub(crate) fn run(engine: &Engine, held: &mut Upkeep, choices: &[Choice]) -> Res
 /// As [`run`], for tables that are held.
 pub(crate) fn run_held(engine: &Engine, _held: &mut Upkeep, turns: &[Turn<'_>]) -> Result<()> {
     let started = Instant::now();
-    if turns.iter().any(|turn| turn.table.structure.facts().only_appends) {
-        match engine.make_reserves(engine.pressure.used()) {
+    let coming = if turns.iter().any(only_appends) { engine.pressure.used() } else { 0 };
+    if coming > 0 {
+        match engine.make_reserves(coming) {
             // There is hardly room for more either, and the waiting operations must go on.
             Err(Error::DiskFull { .. }) => {}
             made => made?,
@@ -83,6 +89,7 @@ pub(crate) fn run_held(engine: &Engine, _held: &mut Upkeep, turns: &[Turn<'_>]) 
     let (parts, failed) = apply_all(engine, turns);
     let full_disk = matches!(failed, Some(Error::DiskFull { .. }));
     if parts.is_empty() && full_disk {
+        engine.forget_coming(coming);
         turns.iter().for_each(|turn| join_queues(engine, &turn.table));
     }
     if parts.is_empty() {
@@ -92,6 +99,10 @@ pub(crate) fn run_held(engine: &Engine, _held: &mut Upkeep, turns: &[Turn<'_>]) 
     // again.
     finish(engine, &parts, started)?;
     failed.filter(|_| !full_disk).map_or(Ok(()), Err)
+}
+
+fn only_appends(turn: &Turn<'_>) -> bool {
+    turn.table.structure.facts().only_appends
 }
 
 /// Freezes the chosen queues of tables that have no frozen ones yet, and cuts the emptied sections anew.
@@ -159,6 +170,7 @@ fn apply<'a>(engine: &Engine, table: &'a HeldTable<'a>, frozen: &Arc<Frozen>, do
     let count = frozen.len().max(1) as u64;
     let horizon = engine.horizon(table);
     let (mut refused, mut urgent) = (0, false);
+    let smallest = if table.structure.facts().merges_later { SMALLEST_FILE } else { SMALLEST_CHANGE };
     loop {
         let slice = frozen.next_slice();
         let slice = if urgent { slice.urgent() } else { slice };
@@ -181,7 +193,7 @@ fn apply<'a>(engine: &Engine, table: &'a HeldTable<'a>, frozen: &Arc<Frozen>, do
                 return Ok(Part { table, frozen: Arc::clone(frozen), range, applied, through, last });
             }
             Err(error @ Error::DiskFull { .. }) => {
-                refused = if frozen.slice_refused() { 0 } else { refused + 1 };
+                refused = if frozen.slice_refused(smallest) { 0 } else { refused + 1 };
                 if refused >= frozen.slices_left() {
                     if urgent || !engine.pressure.deletes_wait() {
                         return Err(error);

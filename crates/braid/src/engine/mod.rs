@@ -404,6 +404,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Notes that bytes for which reserves were made found no room, and will come again.
+    pub(crate) fn forget_coming(&self, bytes: u64) {
+        let mut reserves = self.reserves.lock();
+        reserves.bytes = reserves.bytes.saturating_sub(bytes);
+    }
+
     /// Notes that the log has given its room back. The next few bytes need only the small reserve again.
     pub(crate) fn forget_reserves(&self) {
         let mut reserves = self.reserves.lock();

@@ -1,7 +1,7 @@
 //! Pending sweeps ([`crate::upkeep::sweep`]).
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -73,6 +73,19 @@ pub(crate) struct Relief {
     pub(crate) again: VecDeque<Sweep>,
     /// All range deletes up to this one are, or were, among them.
     pub(crate) through: Seq,
+    /// Deletes that were applied ahead of the puts they wait with, by table.
+    pub(crate) ahead: HashMap<TableId, Ahead>,
+}
+
+/// How far deletes of a table were applied ahead of the puts they wait with: pass after pass, in key order.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    /// All deletes up to this one were.
+    pub(crate) through: Seq,
+    /// All deletes up to this one are applied in this pass, and so far those below the key; there is no pass if it is
+    /// empty.
+    pub(crate) newest: Seq,
+    pub(crate) next: Vec<u8>,
 }
 
 impl Sweeps {

@@ -24,9 +24,6 @@ pub(crate) struct Frozen {
     left: Mutex<VecDeque<Range<usize>>>,
 }
 
-/// A slice of so few operations is not split again, because it touches few leaves.
-const SMALLEST_SLICE: usize = 4;
-
 /// A section larger than so many rounds, such as one with keys that only rise, is applied in slices, because the
 /// structure needs several times the memory of a slice to apply a slice. A lower limit would cut sections of random
 /// keys as well, and each slice takes a flush.
@@ -239,14 +236,14 @@ impl Frozen {
         self.left.lock().push_front(range);
     }
 
-    /// Handles a lack of space for the first slice. A slice is halved between two keys, or put last if already small.
-    /// Returns whether the slice was halved.
-    pub(crate) fn slice_refused(&self) -> bool {
+    /// Handles a lack of space for the first slice. A slice is halved between two keys, or put last if it has no more
+    /// than `smallest` operations. Returns whether the slice was halved.
+    pub(crate) fn slice_refused(&self, smallest: usize) -> bool {
         let mut left = self.left.lock();
         let range = left.pop_front().expect("refused only while something is left");
         let middle = range.start + range.len() / 2;
         let cut = self.order().cut(middle.max(range.start + 1), range.end);
-        match cut.filter(|_| range.len() > SMALLEST_SLICE) {
+        match cut.filter(|_| range.len() > smallest) {
             Some(cut) => {
                 left.push_front(cut..range.end);
                 left.push_front(range.start..cut);
@@ -267,6 +264,18 @@ impl Frozen {
     /// The number of slices left; 0 means that all of the batch is applied.
     pub(crate) fn slices_left(&self) -> usize {
         self.left.lock().len()
+    }
+
+    /// Whether the operations are sorted.
+    pub(crate) fn is_sorted(&self) -> bool {
+        self.order.get().is_some()
+    }
+
+    /// The sorted operations that are not applied, in their order.
+    pub(crate) fn left(&self) -> impl Iterator<Item = Update<'_>> {
+        let mut left: Vec<Range<usize>> = self.left.lock().iter().cloned().collect();
+        left.sort_unstable_by_key(|range| range.start);
+        left.into_iter().flat_map(|range| self.updates(range))
     }
 
     fn order(&self) -> &Order {
@@ -402,9 +411,9 @@ mod tests {
         let frozen = frozen(&updates, 12);
         frozen.sort(&Horizon::default(), usize::MAX, u64::MAX);
         assert_eq!(frozen.next_slice().range(), 0..12);
-        assert!(frozen.slice_refused() && frozen.slice_refused());
+        assert!(frozen.slice_refused(4) && frozen.slice_refused(4));
         assert_eq!(frozen.next_slice().range(), 0..3);
-        assert!(!frozen.slice_refused());
+        assert!(!frozen.slice_refused(4));
         assert_eq!(frozen.next_slice().range(), 3..6);
         assert_eq!(spans(&frozen), [(vec![0, 3], Some(vec![0, 6]))]);
         assert!(!frozen.is_applied_in_part());
@@ -472,7 +481,7 @@ mod tests {
         assert_eq!((frozen.next_slice().range(), frozen.slices_left()), (0..5, 2), "sections until there is enough");
         assert!(frozen.rest().is_none(), "nothing is applied");
         // Half of the batch is applied: all of the first section, and some of the second.
-        assert!(frozen.slice_refused());
+        assert!(frozen.slice_refused(4));
         assert_eq!(frozen.next_slice().range(), 0..2);
         frozen.slice_applied();
         let (rest, gone) = frozen.rest().expect("one section is through");
@@ -485,7 +494,7 @@ mod tests {
         assert_eq!(rest.sections().operations(), 5);
         // The last slice may be applied first.
         while rest.next_slice().range() != (3..5) {
-            rest.slice_refused();
+            rest.slice_refused(4);
         }
         rest.slice_applied();
         let (rest, gone) = rest.rest().expect("another is through");

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `ReleaseDead` | segments that are dead as a whole | a checkpoint |
 //! | `SweepHidden` | keys that range deletes hide, or that have expired | room for a stretch, of half the reserve |
+//! | `DeleteAhead` | nothing itself: deletes for `EmptyNodes` ([`ahead`]) | room for some deletes, of all the reserve |
 //! | `EmptyNodes` | node segments with few live bytes | room for [`EMPTIED_BYTES`], of all the reserve |
 //! | `EmptyDocuments` | the document segment with the fewest live bytes | room for these, lent from the reserve |
 //!
@@ -26,7 +27,7 @@ use crate::{
     },
     error::{Error, Result},
     tables::usage,
-    upkeep::{checkpoint, clean, rewrite, sweep, sweep::unless_damaged},
+    upkeep::{ahead, checkpoint, clean, rewrite, sweep, sweep::unless_damaged},
 };
 
 /// A way to give space back.
@@ -34,17 +35,22 @@ use crate::{
 enum Measure {
     ReleaseDead,
     SweepHidden,
+    DeleteAhead,
     EmptyNodes,
     EmptyDocuments,
 }
 
-const OF_ROUND: [Measure; 4] =
-    [Measure::ReleaseDead, Measure::SweepHidden, Measure::EmptyNodes, Measure::EmptyDocuments];
+const OF_ROUND: [Measure; 5] =
+    [Measure::ReleaseDead, Measure::SweepHidden, Measure::DeleteAhead, Measure::EmptyNodes, Measure::EmptyDocuments];
 /// Without `SweepHidden`: a sweep would only meet itself.
 const OF_OTHERS: [Measure; 3] = [Measure::ReleaseDead, Measure::EmptyNodes, Measure::EmptyDocuments];
 
 /// Live bytes of node segments that are emptied together: far less than the room that is reserved for that.
 const EMPTIED_BYTES: u64 = 128 << 10;
+
+/// Bytes by which the data file may have to grow for an image: far more than an image takes while files are few, which
+/// they are where this room is much of the reserve.
+const IMAGE_ROOM_BYTES: u64 = 128 << 10;
 
 /// Runs a round. Where space was given back, another round can follow.
 pub(crate) fn of_round(engine: &Engine, held: &mut Upkeep, round: impl FnMut(&mut Upkeep) -> Result<()>) -> Result<()> {
@@ -62,6 +68,13 @@ pub(crate) fn of_sweep(
 pub(crate) fn of_commit(engine: &Engine, held: &mut Upkeep) -> Result<()> {
     let _alone = engine.stretches.alone();
     relieve(engine, held, &OF_OTHERS).map(drop)
+}
+
+/// Relief where nobody writes, until nothing more can be given back or it is over.
+pub(crate) fn of_rest(engine: &Engine, held: &mut Upkeep, is_over: impl Fn() -> bool) -> Result<()> {
+    let _alone = engine.stretches.alone();
+    while !is_over() && relieve(engine, held, &OF_OTHERS)? {}
+    Ok(())
 }
 
 /// Takes a step. Where the step finds the disk full, a stretch of a compaction may have had the room for a while: the
@@ -94,11 +107,15 @@ fn relieve(engine: &Engine, held: &mut Upkeep, measures: &[Measure]) -> Result<b
         let has_given = match measure {
             Measure::ReleaseDead => release_dead(engine, held),
             Measure::SweepHidden => sweep_hidden(engine, held),
+            Measure::DeleteAhead => ahead::delete(engine, &mut held.relief.ahead).map(|()| false),
             Measure::EmptyNodes => empty_nodes(engine),
             Measure::EmptyDocuments => clean::empty_one(engine, held),
         };
-        if has_given? {
-            return Ok(true);
+        match has_given {
+            Ok(true) => return Ok(true),
+            // Another measure may need less room.
+            Ok(false) | Err(Error::DiskFull { .. }) => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(false)
@@ -111,7 +128,14 @@ fn release_dead(engine: &Engine, held: &mut Upkeep) -> Result<bool> {
     if before.0 == 0 {
         return Ok(false);
     }
-    checkpoint::write(engine, held)?;
+    match checkpoint::write(engine, held) {
+        // The image has become longer than the data file has room for.
+        Err(Error::DiskFull { .. }) => match engine.structures.lend_room(IMAGE_ROOM_BYTES)? {
+            Some(_loan) => checkpoint::write(engine, held)?,
+            None => return Ok(false),
+        },
+        written => written?,
+    }
     let after = (usage::dead_files(&engine.catalog), usage::segment_bytes(&engine.catalog));
     Ok(after.0 < before.0 || after.1 < before.1)
 }
@@ -169,17 +193,21 @@ fn gather(relief: &mut Relief, engine: &Engine) -> Result<()> {
 fn empty_nodes(engine: &Engine) -> Result<bool> {
     let before = in_use(engine);
     let mut tables = engine.catalog.live();
-    tables.retain(|table| table.tree.space().garbage_bytes > 0 && table.is_read_as_it_is());
-    tables.retain(|table| !table.is_damaged() && table.check_not_loading().is_ok());
+    tables.retain(|table| table.is_read_as_it_is() && !table.is_damaged() && table.check_not_loading().is_ok());
+    tables.retain(|table| table.tree.can_be_emptied());
     tables.sort_by_key(|table| Reverse(table.tree.space().garbage_bytes));
+    let has_given = || in_use(engine) + EMPTIED_BYTES / 2 <= before;
     for table in tables {
-        let mut bytes = EMPTIED_BYTES;
+        let (mut bytes, mut last) = (EMPTIED_BYTES, before);
         loop {
             match unless_damaged(&table, rewrite::empty(engine, &table.hold(), bytes)) {
                 // One segment may have fewer live bytes.
                 Err(Error::DiskFull { .. }) if bytes > 1 => bytes = 1,
                 Err(Error::DiskFull { .. }) | Ok(None | Some(false)) => break,
-                Ok(Some(true)) => return Ok(in_use(engine) + EMPTIED_BYTES / 2 <= before),
+                Ok(Some(true)) if has_given() => return Ok(true),
+                // Little may come to much.
+                Ok(Some(true)) if in_use(engine) < last => last = in_use(engine),
+                Ok(Some(true)) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }

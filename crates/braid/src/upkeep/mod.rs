@@ -1,5 +1,6 @@
 //! Upkeep: the work that keeps a database small and quick, and the worker that does this work when due.
 
+pub(crate) mod ahead;
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod compact;

@@ -57,7 +57,7 @@ pub(crate) fn empty(engine: &Engine, table: &HeldTable<'_>, bytes: u64) -> Resul
 }
 
 /// Makes the rewritten part durable and current.
-fn finish(
+pub(super) fn finish(
     engine: &Engine, table: &HeldTable<'_>, applied: &Applied, clear: impl Fn(&mut RangeTombstones),
 ) -> Result<()> {
     let step = Step::rewritten(table, applied, Documents::Stay);

@@ -16,8 +16,11 @@ use crate::{
     engine::{Engine, upkeep::Upkeep},
     error::{Error, Result},
     tables::catalog::TableCore,
-    upkeep::sweep,
+    upkeep::{clean, full_disk, sweep},
 };
+
+/// Most sweeps of one rest. What is left waits for the next.
+const SWEEPS_MAX: usize = 4096;
 
 /// Requests sweeps of what structures want rewritten, unless other sweeps wait or the disk is full.
 pub(crate) fn look(engine: &Engine) {
@@ -31,19 +34,30 @@ pub(crate) fn is_left(engine: &Engine) -> bool {
     wanting(engine, When::Idle).next().is_some()
 }
 
-/// Sweeps what structures want rewritten where nobody writes, until there is a commit or the database is being closed,
-/// so nobody waits for this. On a full disk it stays as it is.
+/// Sweeps what structures want rewritten where nobody writes, and then what else they want, as long as there is no
+/// commit and the database is not being closed: so nobody waits for this. On a full disk only what gives space back is
+/// rewritten.
 pub(crate) fn sweep_at_rest(engine: &Engine, held: &mut Upkeep) -> Result<()> {
-    ask(engine, When::Idle);
     let last = engine.wal.last_seq();
-    while engine.sweeps.are_waiting() && engine.wal.last_seq() == last && !engine.is_closed() {
-        match sweep::turn(engine, held) {
-            Err(Error::DiskFull { .. }) => break,
-            outcome => outcome.map(drop)?,
+    let is_over = || engine.wal.last_seq() != last || engine.is_closed();
+    let mut sweeps = 0;
+    let outcome = loop {
+        if !engine.sweeps.are_waiting() {
+            ask(engine, When::Idle);
         }
-    }
+        if !engine.sweeps.are_waiting() || is_over() || sweeps == SWEEPS_MAX {
+            break Ok(());
+        }
+        sweeps += 1;
+        if let Err(error) = sweep::turn(engine, held).and_then(|_| clean::release(engine, held)) {
+            break Err(error);
+        }
+    };
     engine.catalog.live().iter().for_each(|table| engine.sweeps.forget_chosen(table));
-    Ok(())
+    match outcome {
+        Err(Error::DiskFull { .. }) => full_disk::of_rest(engine, held, is_over),
+        outcome => outcome,
+    }
 }
 
 fn ask(engine: &Engine, when: When) {

@@ -29,6 +29,7 @@ pub const FACTS: Facts = Facts {
     key_bytes_max: 1024,
     inline_bytes_max: 2048,
     only_appends: false,
+    merges_later: false,
     has_history: false,
     choose: |_| Vec::new(),
     describe: |settings| settings.is_empty().then(Vec::new),
