@@ -16,6 +16,7 @@ pub const FACTS: Facts = Facts {
     name: "append",
     code: 2,
     key_bytes_max: KEY_BYTES_MAX,
+    inline_bytes: INLINE_BYTES_MAX,
     inline_bytes_max: INLINE_BYTES_MAX,
     only_appends: true,
     merges_later: false,

@@ -95,7 +95,7 @@ pub use commit::schema::TABLE_NAME_BYTES_MAX;
 pub use doclog::Compression;
 pub use engine::snapshot::SnapshotStats;
 pub use engine::tuning::ProfileSource;
-pub use engine::{counters::Recovery, learned::DeviceStats};
+pub use engine::{counters::Recovery, delays::DelayStats, learned::DeviceStats};
 pub use error::{Error, ErrorKind, Result};
 pub use format::TableSettings;
 pub use handles::at::TableAt;

@@ -14,6 +14,7 @@ pub const FACTS: Facts = Facts {
     name: "btree",
     code: 1,
     key_bytes_max: KEY_BYTES_MAX,
+    inline_bytes: INLINE_BYTES_MAX,
     inline_bytes_max: INLINE_BYTES_MAX,
     only_appends: false,
     merges_later: false,

@@ -1,5 +1,6 @@
 //! The options that every command on a database has, and the opening of a database with these options.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -117,12 +118,15 @@ impl TableArgs {
 pub(crate) struct NewTableArgs {
     #[command(flatten)]
     of: TableArgs,
-    /// Structure of the table if it is created now: btree or append [default: btree]
+    /// Structure of the table if it is created now: btree, append or lsm [default: btree]
     #[arg(long, value_name = "NAME", value_parser = parse_structure)]
     structure: Option<Structure>,
     /// Compression of large values if the table is created now: none, lz4 or zstd [default: none]
     #[arg(long, value_name = "NAME", value_parser = parse_compression)]
     compression: Option<Compression>,
+    /// Longest value that is stored beside its key if the table is created now, in bytes [default: 2048, append 256]
+    #[arg(long, value_name = "BYTES")]
+    inline_bytes: Option<u16>,
 }
 
 impl NewTableArgs {
@@ -136,17 +140,27 @@ impl NewTableArgs {
         let table = match self.of.open(database) {
             Ok(table) if self.structure.is_none() => table,
             _ => {
-                let options = TableOptions::new().compression(self.compression.unwrap_or_default());
+                let mut options = TableOptions::new().compression(self.compression.unwrap_or_default());
+                if let Some(bytes) = self.inline_bytes {
+                    options = options.inline_bytes(bytes);
+                }
                 database.table_with(&self.of.table, self.structure.unwrap_or(Structure::BTree), &options)?
             }
         };
-        let has = table.settings().compression;
-        match self.compression.filter(|wanted| *wanted != has) {
+        let has = table.settings();
+        let differs = |what, has: &dyn Display, wanted: &dyn Display| {
+            let table = &self.of.table;
+            Error::Usage(format!(
+                "table {table:?} has {what} {has}, not {wanted}: it is chosen when a table is created"
+            ))
+        };
+        if let Some(wanted) = self.compression.filter(|wanted| *wanted != has.compression) {
+            return Err(differs("compression", &has.compression, &wanted));
+        }
+        let inline_bytes = has.inline_bytes.map_or(table.structure().inline_bytes(), usize::from);
+        match self.inline_bytes.filter(|wanted| usize::from(*wanted) != inline_bytes) {
             None => Ok(table),
-            Some(wanted) => Err(Error::Usage(format!(
-                "table {:?} has compression {has}, not {wanted}: it is chosen when a table is created",
-                self.of.table
-            ))),
+            Some(wanted) => Err(differs("inline bytes", &inline_bytes, &wanted)),
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct Facts {
     /// Longest key, in bytes.
     pub key_bytes_max: usize,
     /// Longest value that the structure stores itself, in bytes. Longer values are documents.
+    pub inline_bytes: usize,
+    /// The longest value that may be chosen to be stored beside its key.
     pub inline_bytes_max: usize,
     /// Whether applying operations always makes files longer.
     pub only_appends: bool,

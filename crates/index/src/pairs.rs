@@ -13,28 +13,28 @@ use crate::{Direction, Expiry, PairRef, Payload, Seq};
 pub struct PairAt {
     seq: Seq,
     key_at: u32,
-    key_length: u16,
-    /// Bytes of the value, and two flags: the value is a document pointer, and the value expires.
-    value: u16,
+    /// Bytes of the key, and two flags: the value is a document pointer, and the value expires.
+    key: u16,
+    value_length: u16,
 }
 
-/// Flag beside a value's length: the value is a document pointer.
+/// Flag beside a key's length: the value is a document pointer.
 const DOCUMENT: u16 = 1 << 15;
-/// Flag beside a value's length: an expiry is behind the value.
+/// Flag beside a key's length: an expiry is behind the value.
 const EXPIRES: u16 = 1 << 14;
 const LENGTH: u16 = EXPIRES - 1;
 
 impl PairAt {
-    /// A pair whose key begins at `key_at`. Its value has `value_length` bytes, below 16 KiB; for a document they are
-    /// those of a [`DocPointer`].
+    /// A pair whose key begins at `key_at`, and has below 16 KiB. For a document the bytes of the value are those of a
+    /// [`DocPointer`].
     #[must_use]
     #[inline]
     pub const fn new(
         seq: Seq, key_at: u32, key_length: u16, value_length: u16, is_document: bool, expires: bool,
     ) -> Self {
-        debug_assert!(value_length <= LENGTH, "a value in an index is short");
+        debug_assert!(key_length <= LENGTH, "a key in an index is short");
         let flags = if is_document { DOCUMENT } else { 0 } | if expires { EXPIRES } else { 0 };
-        Self { seq, key_at, key_length, value: value_length | flags }
+        Self { seq, key_at, key: key_length | flags, value_length }
     }
 
     /// The pair whose key is in `bytes` from `key_at` to their end. Its value and its expiry are put behind the key.
@@ -76,7 +76,7 @@ impl PairAt {
     #[inline]
     pub fn key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let at = self.key_at as usize;
-        &bytes[at..at + usize::from(self.key_length)]
+        &bytes[at..at + usize::from(self.key & LENGTH)]
     }
 
     /// The pair.
@@ -86,15 +86,15 @@ impl PairAt {
     #[must_use]
     #[inline]
     pub fn pair<'a>(&self, bytes: &'a [u8]) -> PairRef<'a> {
-        let (at, key_length) = (self.key_at as usize, usize::from(self.key_length));
-        let length = key_length + usize::from(self.value & LENGTH);
+        let (at, key_length) = (self.key_at as usize, usize::from(self.key & LENGTH));
+        let length = key_length + usize::from(self.value_length);
         let (key, value) = bytes[at..at + length].split_at(key_length);
-        let value = if self.value & DOCUMENT == 0 {
+        let value = if self.key & DOCUMENT == 0 {
             Payload::Inline(value)
         } else {
             Payload::Document(DocPointer::decode(value.try_into().expect("a document pointer has its length")))
         };
-        let expires = self.value & EXPIRES != 0;
+        let expires = self.key & EXPIRES != 0;
         let expiry = if expires { bytes.get(at + length..).and_then(Expiry::decode) } else { None };
         PairRef { key, seq: self.seq, value, expiry }
     }

@@ -9,7 +9,7 @@ use index::{Facts, FoundRoot, Home, Index, Kind, Lookups, Result, TableId};
 use crate::shared::Shared;
 use crate::sst::{self, DIRECTORY};
 use crate::tree::Tree;
-use crate::{KEY_BYTES_MAX, salvage};
+use crate::{INLINE_BYTES_MAX, KEY_BYTES_MAX, salvage};
 
 /// Longest value that is not a document, unless a table wants longer ones.
 const INLINE_BYTES: usize = 2 << 10;
@@ -19,7 +19,8 @@ pub const FACTS: Facts = Facts {
     name: "lsm",
     code: 3,
     key_bytes_max: KEY_BYTES_MAX,
-    inline_bytes_max: INLINE_BYTES,
+    inline_bytes: INLINE_BYTES,
+    inline_bytes_max: INLINE_BYTES_MAX,
     only_appends: true,
     merges_later: true,
     has_history: false,

@@ -25,7 +25,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use btree::INLINE_BYTES_MAX;
 use doclog::DocPointer;
 use index::{Expiry, Operation, Payload, Seq, TableId};
 use smallvec::SmallVec;
@@ -45,7 +44,7 @@ use crate::{
     },
     error::{Error, Result, shown},
     format::{self, kind},
-    tables::{catalog::TableCore, usage},
+    tables::{catalog::TableCore, inline::LOGGED_BYTES, usage},
     words::{
         clock::{Clock, Expires},
         durability::Durability,
@@ -168,7 +167,7 @@ impl Engine {
 
     /// Keeps short documents in lent memory: with fewer of them, they would be in a queue.
     fn keep_written(&self, items: &[Item<'_>], documents: &[Option<DocPointer>]) {
-        let is_short = |item: &Item<'_>| item.operation == BatchOperation::Put && item.value.len() <= INLINE_BYTES_MAX;
+        let is_short = |item: &Item<'_>| item.operation == BatchOperation::Put && item.value.len() <= LOGGED_BYTES;
         let short = items.iter().zip(documents).filter(|(item, _)| is_short(item));
         for (item, pointer) in short {
             if let Some(pointer) = pointer {
@@ -257,7 +256,8 @@ impl Engine {
         }
         let limit = self.commit_bytes_max(items.len());
         if bytes > limit {
-            return Err(Error::BatchTooLarge { bytes, limit, inline: INLINE_BYTES_MAX });
+            let inline = items.iter().map(|item| item.table.logged_bytes()).max().unwrap_or(LOGGED_BYTES);
+            return Err(Error::BatchTooLarge { bytes, limit, inline });
         }
         Ok(bytes)
     }
@@ -345,7 +345,10 @@ impl Engine {
             let values: Vec<&[u8]> = members.iter().map(|&i| items[i].value).collect();
             let write = || {
                 let packed = table.documents.pack(&values)?;
-                table.document_pace.wait(packed.stored_bytes());
+                let delay = table.document_pace.wait(packed.stored_bytes());
+                if !delay.is_zero() {
+                    self.pressure.note_cleaning_delay(delay);
+                }
                 self.structures.append_documents(&table.documents, &packed)
             };
             match write() {
@@ -440,8 +443,9 @@ enum Placed {
     Locked(Locked),
 }
 
-/// Decides which values of a commit go to the log. Values over [`INLINE_BYTES_MAX`] never do. If the commit brings many
-/// documents to a table, values that are documents for its structure do not either.
+/// Decides which values of a commit go to the log. Values over the limit of their table never do
+/// ([`crate::tables::inline`]). If the commit brings many documents to a table, values that are documents for its
+/// structure do not either.
 struct Inline {
     /// Tables with many such documents, and the bytes of these.
     documents: SmallVec<[(TableId, usize); 2]>,
@@ -451,9 +455,7 @@ impl Inline {
     fn of(items: &[Item<'_>]) -> Self {
         let mut documents: SmallVec<[(TableId, usize); 2]> = SmallVec::new();
         for item in items {
-            if item.operation != BatchOperation::Put
-                || item.value.len() <= item.table.structure.facts().inline_bytes_max
-            {
+            if item.operation != BatchOperation::Put || item.value.len() <= item.table.inline_bytes() {
                 continue;
             }
             match documents.iter_mut().rev().find(|(table, _)| *table == item.table.id) {
@@ -472,7 +474,7 @@ impl Inline {
         }
         let brings_many = || self.documents.iter().any(|(table, _)| *table == item.table.id);
         let length = item.value.len();
-        length > INLINE_BYTES_MAX || (length > item.table.structure.facts().inline_bytes_max && brings_many())
+        length > item.table.logged_bytes() || (length > item.table.inline_bytes() && brings_many())
     }
 
     /// Most bytes that an operation takes in a log record.

@@ -9,6 +9,7 @@ mod assertions;
 pub(crate) mod budget;
 pub(crate) mod cleaning;
 pub(crate) mod counters;
+pub(crate) mod delays;
 pub(crate) mod handle;
 pub(crate) mod health;
 pub(crate) mod horizon;

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use wal::Lsn;
 
+use crate::engine::delays::{DelayStats, Reason, nanoseconds};
+
 /// A shorter delay adds up with later ones, because a shorter sleep costs more than it brings.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
 /// The longest delay of a commit, for its own bytes and for those of all before.
@@ -99,6 +101,7 @@ struct State {
     /// The largest debt of a structure, and the time of the rewrites since the last round.
     debt: f64,
     rewriting: Duration,
+    delays: DelayStats,
 }
 
 /// What became of the waiting operations when there were more.
@@ -143,6 +146,7 @@ impl Pressure {
             deletes_refused: false,
             debt: 0.0,
             rewriting: Duration::ZERO,
+            delays: DelayStats::default(),
         };
         Self { budget, log_limit, paced, state: Mutex::new(state), relieved: Condvar::new() }
     }
@@ -188,6 +192,20 @@ impl Pressure {
         self.state.lock().used
     }
 
+    /// How long commits were delayed, and why.
+    pub(crate) fn delays(&self) -> DelayStats {
+        let state = self.state.lock();
+        let (reason, strength) = self.excess(&state);
+        let now = (self.paced && strength > 0.0).then(|| reason.name().to_owned());
+        DelayStats { strength: if now.is_some() { strength } else { 0.0 }, now, ..state.delays.clone() }
+    }
+
+    /// Notes that new documents were delayed because of cleaning.
+    pub(crate) fn note_cleaning_delay(&self, delay: Duration) {
+        let sum = &mut self.state.lock().delays.cleaning_ns;
+        *sum = sum.saturating_add(nanoseconds(delay));
+    }
+
     /// Notes the largest debt of a structure, from 0 to 1.
     pub(crate) fn set_debt(&self, debt: f64) {
         self.state.lock().debt = debt;
@@ -200,7 +218,7 @@ impl Pressure {
 
     /// Whether the applier is too slow: writers are delayed by more time than applying their bytes takes.
     pub(crate) fn is_behind(&self) -> bool {
-        self.excess(&self.state.lock()) > 0.5
+        self.excess(&self.state.lock()).1 > 0.5
     }
 
     /// The position below which waiting operations are too old, because the log is long.
@@ -317,7 +335,9 @@ impl Pressure {
                 state.deletes_refused |= reclaims;
                 return Err(Refusal::FullDisk(problem));
             }
+            let begun = Instant::now();
             self.relieved.wait(&mut state);
+            state.delays.memory_ns = state.delays.memory_ns.saturating_add(nanoseconds(begun.elapsed()));
         }
         if !state.open {
             return Err(Refusal::Closed);
@@ -337,26 +357,31 @@ impl Pressure {
         *state.beyond.get_or_insert(state.used) + self.budget / 4
     }
 
-    /// How far the fill is beyond the one at which rounds are due: 1 at the whole budget, or at the whole limit of the
-    /// log, whichever is nearer. On a full disk rounds cannot shorten the log, and deletes are the way out.
+    /// The strongest reason for a delay, and how far the fill is beyond the one at which rounds are due: 1 at the whole
+    /// budget, at the whole limit of the log, or at the whole debt. On a full disk rounds cannot shorten the log, and
+    /// deletes are the way out.
     #[expect(clippy::cast_precision_loss, reason = "a share needs no more digits")]
-    fn excess(&self, state: &State) -> f64 {
+    fn excess(&self, state: &State) -> (Reason, f64) {
         let part = |fill: u64, due: u64, whole: u64| fill.saturating_sub(due) as f64 / (whole - due).max(1) as f64;
         let memory = part(state.used.saturating_sub(state.done), self.due_bytes(), self.budget);
         let log_bytes = if state.full_disk.is_none() { state.log.bytes() } else { 0 };
         let log = part(log_bytes, self.log_limit.due(), self.log_limit.bytes);
-        memory.max(log).max(state.debt).min(1.0)
+        let all = [(Reason::WriteBuffer, memory), (Reason::Log, log), (Reason::Merges, state.debt)];
+        let (reason, excess) = all.into_iter().fold(all[0], |most, one| if one.1 > most.1 { one } else { most });
+        (reason, excess.min(1.0))
     }
 
     /// The time at which a commit of `bytes` bytes may count as done, if a delay is due.
     #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
     fn turn(&self, state: &mut State, bytes: u64) -> Option<Instant> {
-        let excess = self.excess(state);
+        let (reason, excess) = self.excess(state);
         let rate = state.rate_bytes_per_second.filter(|_| self.paced && excess > 0.0)?;
         let now = Instant::now();
         let delay = bytes as f64 / rate * WORST_FACTOR * excess;
         let delay = Duration::try_from_secs_f64(delay).unwrap_or(LONGEST_DELAY);
-        state.turn = (state.turn.max(now) + delay.min(LONGEST_DELAY)).min(now + LONGEST_DELAY);
+        let before = state.turn.max(now);
+        state.turn = (before + delay.min(LONGEST_DELAY)).min(now + LONGEST_DELAY);
+        state.delays.note(reason, state.turn.saturating_duration_since(before));
         (state.turn - now >= SHORTEST_SLEEP).then_some(state.turn)
     }
 }
@@ -398,6 +423,29 @@ mod tests {
         assert!(delay(&pressure) > middle);
         pressure.progress(500);
         assert_eq!(delay(&pressure), Duration::ZERO);
+    }
+
+    #[test]
+    fn it_is_told_why_writers_were_delayed_and_for_how_long() {
+        let pressure = pressure(1000);
+        take(&pressure, 100, false);
+        pressure.give_back(100, 100, Duration::from_millis(100));
+        assert_eq!((pressure.delays().now, pressure.delays().write_buffer_ns), (None, 0));
+        take(&pressure, 750, false);
+        // At 1000 bytes a second, and a factor of twice the strength.
+        delay(&pressure);
+        let delays = pressure.delays();
+        assert_eq!((delays.now.as_deref(), delays.strength), (Some("write buffer"), 0.5));
+        let milliseconds = |ns: u64| (ns + 1000) / 1_000_000;
+        assert_eq!(milliseconds(delays.write_buffer_ns), 100);
+        assert_eq!((delays.log_ns, delays.merges_ns, delays.memory_ns), (0, 0, 0));
+        pressure.set_debt(0.75);
+        delay(&pressure);
+        let delays = pressure.delays();
+        assert_eq!((delays.now.as_deref(), delays.strength), (Some("merges"), 0.75));
+        assert_eq!((milliseconds(delays.write_buffer_ns), milliseconds(delays.merges_ns)), (100, 150));
+        pressure.note_cleaning_delay(Duration::from_micros(7));
+        assert_eq!(pressure.delays().cleaning_ns, 7000);
     }
 
     #[test]

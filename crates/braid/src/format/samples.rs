@@ -27,7 +27,7 @@ pub(crate) fn header() -> RetainedHeader {
 }
 
 pub(crate) const fn settings() -> TableSettings {
-    TableSettings { compression: Compression::Zstd, history: 7 }
+    TableSettings { compression: Compression::Zstd, history: 7, inline_bytes: None }
 }
 
 /// The record that begins a tree with these settings.

@@ -7,7 +7,8 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | compression: 1 none, 2 LZ4, 3 Zstandard |
-//! | 1 | 3 | zero |
+//! | 1 | 1 | zero |
+//! | 2 | 2 | one more than the bytes of the longest value that is stored beside its key; 0: as the structure has it |
 //! | 4 | 4 | history: how many headers are retained |
 //! | 8 | 8 | zero |
 
@@ -28,6 +29,9 @@ pub struct TableSettings {
     /// [`Table::history`](crate::Table::history). Only this setting can be changed later
     /// ([`Table::set_history`](crate::Table::set_history)).
     pub history: u32,
+    /// The longest value that is stored beside its key, bytes; none where that is as the structure has it
+    /// ([`Structure::inline_bytes`](crate::Structure::inline_bytes)).
+    pub inline_bytes: Option<u16>,
 }
 
 impl TableSettings {
@@ -38,6 +42,8 @@ impl TableSettings {
             Compression::Zstd => 3,
             Compression::None => 1,
         };
+        let inline_bytes = self.inline_bytes.map_or(0, |bytes| bytes.saturating_add(1));
+        bytes[2..4].copy_from_slice(&inline_bytes.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.history.to_le_bytes());
         bytes
     }
@@ -52,9 +58,10 @@ impl TableSettings {
             _ => return None,
         };
         let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-        let before = is_zero(fields.bytes(3)?);
+        let before = is_zero(fields.bytes(1)?);
+        let inline_bytes = fields.u16()?.checked_sub(1);
         let history = fields.u32()?;
-        (before && is_zero(fields.0)).then_some(Self { compression, history })
+        (before && is_zero(fields.0)).then_some(Self { compression, history, inline_bytes })
     }
 }
 
@@ -65,11 +72,11 @@ mod tests {
     #[test]
     fn settings_are_read_as_they_were_written_and_nothing_else_is() {
         for (compression, code) in Compression::ALL.into_iter().zip([1, 2, 3]) {
-            let settings = TableSettings { compression, history: 0x0102_0304 };
+            let settings = TableSettings { compression, history: 0x0102_0304, inline_bytes: Some(0x0506) };
             let bytes = settings.encode();
-            assert_eq!(bytes, [code, 0, 0, 0, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(bytes, [code, 0, 7, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
             assert_eq!(TableSettings::read(&mut Fields(&bytes)), Some(settings));
-            for at in (1..4).chain(8..BYTES) {
+            for at in [1].into_iter().chain(8..BYTES) {
                 let mut other = bytes;
                 other[at] = 1;
                 assert_eq!(TableSettings::read(&mut Fields(&other)), None, "byte {at}");

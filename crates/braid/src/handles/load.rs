@@ -13,7 +13,6 @@
 //!   table, and no page is lost.
 //! - A reader below the seq of the load finds the table empty.
 
-use btree::INLINE_BYTES_MAX;
 use doclog::{Retained, Unflushed};
 use index::{DocPointer, Expiry, Loaded, Payload, Seq};
 use space::PAGE;
@@ -164,7 +163,7 @@ impl Loader {
     pub(crate) fn push_until(&mut self, key: &[u8], value: &[u8], expiry: Option<Expiry>) -> Result<()> {
         commit::check_pair(&self.table.core, key, value)?;
         let Some(load) = &mut self.load else { return Err(self.failure()) };
-        if !self.waiting.is_empty() || value.len() > INLINE_BYTES_MAX {
+        if !self.waiting.is_empty() || value.len() > self.table.core.logged_bytes() {
             return self.push_late(key, value, expiry);
         }
         if key <= load.last_key() {
@@ -241,6 +240,8 @@ impl Loader {
             return Ok(());
         }
         let waiting = std::mem::take(&mut self.waiting);
+        let limit = self.table.core.logged_bytes();
+        let is_long = |value: &[u8]| value.len() > limit;
         let long: Vec<&[u8]> = waiting.pairs().map(|(_, value, _)| value).filter(|value| is_long(value)).collect();
         let mut documents = self.append(&long)?.into_iter();
         for (key, value, expiry) in waiting.pairs() {
@@ -320,10 +321,6 @@ impl std::fmt::Debug for Loader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Loader").field("table", &self.table.name()).field("pairs", &self.pairs).finish()
     }
-}
-
-fn is_long(value: &[u8]) -> bool {
-    value.len() > INLINE_BYTES_MAX
 }
 
 /// Returns when a load may go on to write, because two conditions hold:

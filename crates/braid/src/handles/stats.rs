@@ -7,7 +7,7 @@ use psync::probe::LearnedProfile;
 use space::StreamKind;
 
 use crate::{
-    engine::{Engine, counters::Recovery, learned::DeviceStats, snapshot::SnapshotStats},
+    engine::{Engine, counters::Recovery, delays::DelayStats, learned::DeviceStats, snapshot::SnapshotStats},
     error::Result,
     structures::pool::StructureCache,
     tables::catalog::{TableCore, TableState},
@@ -300,6 +300,8 @@ pub struct Stats {
     pub write_buffer_bytes: u64,
     /// Most bytes of waiting operations.
     pub write_buffer_capacity_bytes: u64,
+    /// How long commits were delayed, and why.
+    pub delays: DelayStats,
     /// Bytes written to storage since opening for each byte that users wrote.
     pub write_amplification: f64,
     /// Open snapshots and transactions.
@@ -359,6 +361,7 @@ impl Stats {
             checkpoints: load(&counters.checkpoints),
             write_buffer_bytes: engine.pressure.used(),
             write_buffer_capacity_bytes: engine.pressure.budget(),
+            delays: engine.pressure.delays(),
             write_amplification: if user_bytes == 0 { 0.0 } else { written as f64 / user_bytes as f64 },
             snapshots: engine.snapshots.stats(user_bytes),
             transaction_bytes: engine.transactions.held(),

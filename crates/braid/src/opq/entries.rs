@@ -11,15 +11,16 @@ use mapped::{List, Mapped};
 use wal::Lsn;
 
 use super::arena::Place;
+use crate::words::structure::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
 
 /// Entries of a chunk.
 const PER_CHUNK: usize = 4096;
-const LENGTH_BITS: u32 = 12;
-/// Bit positions within the value's word: whether the value expires, and from where on the kind.
-const EXPIRES_BIT: u32 = 12;
-const KIND_BIT: u32 = 13;
+/// Bit positions within the key's word, above its length less one: whether the value expires, and from where on the
+/// kind.
+const EXPIRES_BIT: u32 = 13;
+const KIND_BIT: u32 = 14;
 
-const _: () = assert!(btree::INLINE_BYTES_MAX < 1 << LENGTH_BITS);
+const _: () = assert!(KEY_BYTES_MAX <= 1 << EXPIRES_BIT && INLINE_BYTES_MAX <= u16::MAX as usize);
 
 /// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,12 +56,18 @@ struct Narrow {
     older: u32,
     seq: u32,
     lsn: u32,
-    key_len: u16,
-    /// Length, whether the value expires, and kind.
-    value: u16,
+    /// Length less one, whether the value expires, and kind. An empty key, which no user has, is stored in full.
+    key: u16,
+    value_len: u16,
 }
 
 const _: () = assert!(size_of::<Narrow>() == 20);
+
+impl Narrow {
+    const fn key_len(&self) -> u16 {
+        (self.key & ((1 << EXPIRES_BIT) - 1)) + 1
+    }
+}
 
 struct Base {
     seq: Seq,
@@ -71,8 +78,9 @@ impl Base {
     fn narrow(&self, entry: &Entry) -> Option<Narrow> {
         let from = |base: u64, at: u64| at.checked_sub(base).and_then(|distance| u32::try_from(distance).ok());
         let (seq, lsn) = (from(self.seq.0, entry.seq.0)?, from(self.lsn.0, entry.lsn.0)?);
-        let value = (entry.kind as u16) << KIND_BIT | u16::from(entry.expires) << EXPIRES_BIT | entry.value_len;
-        Some(Narrow { place: entry.place, older: entry.older, seq, lsn, key_len: entry.key_len, value })
+        let key =
+            (entry.kind as u16) << KIND_BIT | u16::from(entry.expires) << EXPIRES_BIT | entry.key_len.checked_sub(1)?;
+        Some(Narrow { place: entry.place, older: entry.older, seq, lsn, key, value_len: entry.value_len })
     }
 
     fn widen(&self, narrow: &Narrow) -> Entry {
@@ -81,10 +89,10 @@ impl Base {
             older: narrow.older,
             seq: Seq(self.seq.0 + u64::from(narrow.seq)),
             lsn: Lsn(self.lsn.0 + u64::from(narrow.lsn)),
-            key_len: narrow.key_len,
-            value_len: narrow.value & ((1 << LENGTH_BITS) - 1),
-            kind: Kind::ALL[usize::from(narrow.value >> KIND_BIT)],
-            expires: narrow.value >> EXPIRES_BIT & 1 == 1,
+            key_len: narrow.key_len(),
+            value_len: narrow.value_len,
+            kind: Kind::ALL[usize::from(narrow.key >> KIND_BIT)],
+            expires: narrow.key >> EXPIRES_BIT & 1 == 1,
         }
     }
 }
@@ -186,7 +194,7 @@ impl Entries {
     pub(super) fn key(&self, index: u32) -> (Place, u16) {
         let (chunk, index) = chunk_of(index);
         match &self.chunks[chunk] {
-            Chunk::Narrow(_, entries) => (entries[index].place, entries[index].key_len),
+            Chunk::Narrow(_, entries) => (entries[index].place, entries[index].key_len()),
             Chunk::Wide(entries) => (entries[index].place, entries[index].key_len),
         }
     }

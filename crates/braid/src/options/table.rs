@@ -21,6 +21,21 @@ fn check_compression(compression: Compression) -> Result<()> {
     Err(Error::Option { option: "compression", problem })
 }
 
+/// Fails where tables with this structure cannot store values of that many bytes beside their keys.
+fn check_inline_bytes(structure: Structure, bytes: Option<u16>) -> Result<()> {
+    let most = structure.inline_bytes_max();
+    match bytes.map(usize::from).filter(|bytes| *bytes > most) {
+        Some(bytes) => {
+            let problem = format!(
+                "tables with structure `{structure}` store values of at most {most} bytes beside their keys, not {bytes}; \
+                 longer ones are documents"
+            );
+            Err(Error::Option { option: "inline_bytes", problem })
+        }
+        None => Ok(()),
+    }
+}
+
 /// Fails where tables with this structure cannot retain that many states.
 pub(crate) fn check_history(structure: Structure, states: u32) -> Result<()> {
     if states > 0 && !structure.facts().has_history {
@@ -196,7 +211,32 @@ impl TableOptions {
         self
     }
 
+    /// The longest value that is stored beside its key, in bytes. A longer one is a document in a file of documents,
+    /// and only its place is beside the key: it is not moved when the structure rewrites what is around it, and reading
+    /// it takes a read more. By default the limit is that of the structure ([`Structure::inline_bytes`]); it can be
+    /// lower, and in tables with [`Structure::Lsm`] higher, up to [`Structure::inline_bytes_max`].
+    ///
+    /// ```
+    /// # fn main() -> braid::Result<()> {
+    /// # let directory = tempfile::tempdir().expect("a directory");
+    /// # let db = braid::Database::open(directory.path().join("data"))?;
+    /// use braid::{Structure, TableOptions};
+    ///
+    /// let options = TableOptions::new().inline_bytes(16 << 10);
+    /// let pages = db.table_with("pages", Structure::Lsm, &options)?;
+    /// pages.put("/", vec![b'-'; 16 << 10])?;
+    /// assert!(db.table_with("others", Structure::BTree, &options).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn inline_bytes(mut self, bytes: u16) -> Self {
+        self.settings.inline_bytes = Some(bytes);
+        self
+    }
+
     pub(crate) fn check(&self, structure: Structure) -> Result<()> {
+        check_inline_bytes(structure, self.settings.inline_bytes)?;
         check_history(structure, self.settings.history)?;
         check_compression(self.settings.compression)?;
         self.hints.check()

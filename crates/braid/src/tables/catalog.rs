@@ -78,7 +78,7 @@ pub(crate) struct TableCore {
     pub(crate) id: TableId,
     pub(crate) name: String,
     pub(crate) structure: Structure,
-    settings: TableSettings,
+    pub(super) settings: TableSettings,
     pub(crate) tree: Box<dyn Index>,
     pub(crate) documents: Arc<DocLog>,
     pub(crate) state: ArcSwap<TableState>,

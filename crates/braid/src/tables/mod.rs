@@ -4,6 +4,7 @@ pub(crate) mod catalog;
 pub(crate) mod gaps;
 pub(crate) mod held;
 pub(crate) mod history;
+pub(crate) mod inline;
 pub(crate) mod keys;
 pub(crate) mod pace;
 pub(crate) mod retained;

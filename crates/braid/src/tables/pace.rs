@@ -28,16 +28,16 @@ impl Pace {
         }
     }
 
-    /// Delays a commit with so many bytes of documents.
-    pub(crate) fn wait(&self, bytes: u64) {
+    /// Delays a commit with so many bytes of documents. Returns for how long.
+    pub(crate) fn wait(&self, bytes: u64) -> Duration {
         let ns_per_mib = self.ns_per_mib.load(Ordering::Relaxed);
         if ns_per_mib == 0 {
-            return;
+            return Duration::ZERO;
         }
         let own = u64::try_from((u128::from(bytes) * u128::from(ns_per_mib)) >> 20).unwrap_or(u64::MAX);
         let owed = self.owed_ns.fetch_add(own, Ordering::Relaxed).saturating_add(own);
         if Duration::from_nanos(owed) < SHORTEST_SLEEP {
-            return;
+            return Duration::ZERO;
         }
         // The next commits owe the rest.
         let most = Duration::from_nanos(own).clamp(LONGEST_SLEEP, LONGEST_OWN_SLEEP);
@@ -49,6 +49,7 @@ impl Pace {
         if self.owed_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok() {
             std::thread::sleep(paid);
         }
+        paid
     }
 }
 
@@ -67,8 +68,9 @@ mod tests {
         pace.set(SHORT_NS);
         let begun = Instant::now();
         // 256 commits of 4 KiB are a MiB.
-        (0..256).for_each(|_| pace.wait(4096));
+        let sum: Duration = (0..256).map(|_| pace.wait(4096)).sum();
         assert!(begun.elapsed() >= Duration::from_nanos(SHORT_NS) - SHORTEST_SLEEP);
+        assert!(sum >= Duration::from_nanos(SHORT_NS) - SHORTEST_SLEEP, "{sum:?}");
         // A commit with a long delay waits for its own documents; the next commits wait for the rest.
         pace.set(LONG_NS);
         let begun = Instant::now();

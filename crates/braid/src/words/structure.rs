@@ -54,7 +54,15 @@ impl Structure {
         self.facts().key_bytes_max
     }
 
-    /// Longest value that is stored beside its key, in bytes. Longer ones are documents in files of their own.
+    /// Longest value that is stored beside its key, in bytes, unless a table wants another limit
+    /// ([`TableOptions::inline_bytes`](crate::TableOptions::inline_bytes)). Longer ones are documents in files of their
+    /// own.
+    #[must_use]
+    pub const fn inline_bytes(self) -> usize {
+        self.facts().inline_bytes
+    }
+
+    /// The highest limit that a table with this structure can have, in bytes.
     #[must_use]
     pub const fn inline_bytes_max(self) -> usize {
         self.facts().inline_bytes_max
@@ -77,16 +85,20 @@ impl fmt::Display for Structure {
     }
 }
 
-/// Longest key, in bytes, of any structure.
-pub(crate) const KEY_BYTES_MAX: usize = {
-    let (mut longest, mut number) = (0, 0);
+/// Longest key and longest value beside a key, in bytes, of any structure.
+pub(crate) const KEY_BYTES_MAX: usize = longest().0;
+pub(crate) const INLINE_BYTES_MAX: usize = longest().1;
+
+const fn longest() -> (usize, usize) {
+    let (mut key, mut value, mut number) = (0, 0, 0);
     while number < Structure::ALL.len() {
-        let bytes = Structure::ALL[number].facts().key_bytes_max;
-        longest = if bytes > longest { bytes } else { longest };
+        let facts = Structure::ALL[number].facts();
+        key = if facts.key_bytes_max > key { facts.key_bytes_max } else { key };
+        value = if facts.inline_bytes_max > value { facts.inline_bytes_max } else { value };
         number += 1;
     }
-    longest
-};
+    (key, value)
+}
 
 #[cfg(test)]
 mod tests {

@@ -40,6 +40,7 @@ mod gaps;
 mod garbled_reads;
 mod history;
 mod in_place;
+mod inline;
 mod load;
 mod loans;
 mod long_commits;

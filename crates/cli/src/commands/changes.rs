@@ -74,6 +74,9 @@ fn line(change: Change) -> Map<String, Value> {
             let mut created = named("table", &table);
             created.insert("structure".into(), structure.to_string().into());
             created.insert("compression".into(), settings.compression.to_string().into());
+            if let Some(bytes) = settings.inline_bytes {
+                created.insert("inline_bytes".into(), bytes.into());
+            }
             line.insert("created".into(), created.into());
         }
         ChangeEvent::TableDropped { table } => drop(line.insert("dropped".into(), named("table", &table).into())),

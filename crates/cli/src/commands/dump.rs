@@ -24,9 +24,9 @@ const VERSION: u32 = 1;
 
 /// Print tables as JSON, an object a line, for other programs
 ///
-/// The first line has `braid_dump`. A line with `table`, `structure` and, where it has one, `compression` begins a
-/// table. Its records follow in key order, as `braid scan --json` prints them. The last line has `end` with counts, so
-/// that a dump that was cut off is noticed.
+/// The first line has `braid_dump`. A line with `table`, `structure` and, where it has them, `compression` and
+/// `inline_bytes` begins a table. Its records follow in key order, as `braid scan --json` prints them. The last line
+/// has `end` with counts, so that a dump that was cut off is noticed.
 ///
 /// `braid restore` makes a database of a dump. `braid load --jsonl` takes only the lines of records, and refuses the
 /// others. A backup is smaller and faster.
@@ -59,6 +59,9 @@ struct Table {
     /// Where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compression: Option<String>,
+    /// Where it is not that of the structure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inline_bytes: Option<u16>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -96,6 +99,7 @@ impl Dump {
                 table: name,
                 structure: table.structure().to_string(),
                 compression: compression.map(|compression| compression.to_string()),
+                inline_bytes: table.settings().inline_bytes,
             })?;
             counts.tables += 1;
             let mut range = snapshot.iter(&table);
@@ -212,7 +216,7 @@ impl Undump<'_> {
             Ok(None) => return Ok(()),
             Err(problem) => problem,
         };
-        if let Ok(Table { table, structure, compression }) = serde_json::from_slice(line) {
+        if let Ok(Table { table, structure, compression, inline_bytes }) = serde_json::from_slice(line) {
             self.end_table()?;
             if self.database.open_table(&table).is_ok() {
                 return wrong("the table was there before");
@@ -220,7 +224,10 @@ impl Undump<'_> {
             let structure: Structure =
                 structure.parse().map_err(|error: braid::Error| Problem::Line(error.to_string()))?;
             let compression = compression.map_or(Ok(Compression::None), |compression| compression.parse());
-            let options = TableOptions::new().compression(compression.map_err(Problem::Line)?);
+            let mut options = TableOptions::new().compression(compression.map_err(Problem::Line)?);
+            if let Some(bytes) = inline_bytes {
+                options = options.inline_bytes(bytes);
+            }
             self.table = Some(self.database.table_with(&table, structure, &options)?.loader()?);
             self.counts.tables += 1;
             return Ok(());

@@ -27,6 +27,7 @@ pub const FACTS: Facts = Facts {
     name: "sorted",
     code: 255,
     key_bytes_max: 1024,
+    inline_bytes: 2048,
     inline_bytes_max: 2048,
     only_appends: false,
     merges_later: false,
