@@ -36,19 +36,23 @@ memory: toolchain
 
 ## models: threads of the log and of publishing, run by a model checker in many orders (about a minute)
 # Built, and run little or not at all.
-models: UNUSED = braid braid-append braid-btree braid-cache braid-doclog braid-index braid-mapped braid-psync braid-space
+models: UNUSED = braid braid-append braid-btree braid-cache braid-doclog braid-index braid-lsm braid-mapped braid-psync braid-space
 models: toolchain
 	$(CARGO) test --locked $(foreach crate,$(UNUSED),--config profile.dev.package.$(crate).opt-level=0) \
 		-p braid-wal -p braid --features braid-wal/shuttle,braid/shuttle --lib models::
 
-## features: every combination of the features of `braid` builds, and opens, writes and reads (about four minutes)
+## features: every combination of the features of `braid` builds; with and without each two of them it opens, writes and reads (about three minutes)
 # Built, and run little.
-features: PACKAGES = braid braid-append braid-btree braid-doclog braid-index braid-psync braid-space braid-wal
+features: PACKAGES = braid braid-append braid-btree braid-doclog braid-index braid-lsm braid-psync braid-space braid-wal
+# Of each two features these have both, one, the other, and none.
+features: PAIRS = "" lz4,serde,tracing,zstd, lz4,serde, tracing,zstd, lz4,tracing, serde,zstd,
 features: toolchain
 	@set -e; for lz4 in '' lz4,; do for serde in '' serde,; do for tracing in '' tracing,; do for zstd in '' zstd,; do \
-		echo "features: $$lz4$$serde$$tracing$$zstd"; \
-		$(CARGO) test --quiet --locked $(foreach crate,$(PACKAGES),--config profile.dev.package.$(crate).opt-level=0) \
-			-p braid --no-default-features --features "$$lz4$$serde$$tracing$$zstd" --test features; \
+		all="$$lz4$$serde$$tracing$$zstd"; command=check; \
+		for pairs in $(PAIRS); do if [ "$$pairs" = "$$all" ]; then command='test --quiet'; fi; done; \
+		echo "features: $$all $$command"; \
+		$(CARGO) $$command --locked $(foreach crate,$(PACKAGES),--config profile.dev.package.$(crate).opt-level=0) \
+			-p braid --no-default-features --features "$$all" --test features; \
 	done; done; done; done
 
 ## check: format, columns, locked versions, lints with warnings denied, documentation

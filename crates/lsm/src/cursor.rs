@@ -63,7 +63,8 @@ impl TreeCursor {
             Some(merged) => merged,
             None => {
                 let runs: Vec<Run> = self.version.runs().cloned().collect();
-                Merged::with_pace(&self.version.shared, &runs, &self.bounds, self.direction, self.pace)?
+                let (shared, passes) = (&self.version.shared, Some(self.at.seq));
+                Merged::with_pace(shared, &runs, &self.bounds, self.direction, self.pace, passes)?
             }
         };
         while self.places.len() < self.most && self.bytes.len() < BYTES_MAX {

@@ -59,15 +59,20 @@ impl Merged {
     /// # Errors
     /// When a read fails, or what was read does not check.
     pub(crate) fn new(shared: &Arc<Shared>, runs: &[Run], bounds: &Bounds, direction: Direction) -> Result<Self> {
-        Self::with_pace(shared, runs, bounds, direction, Pace::SHORT)
+        Self::with_pace(shared, runs, bounds, direction, Pace::SHORT, None)
     }
 
-    /// As [`Merged::new`], at this pace.
+    /// As [`Merged::new`], at this pace; and keys may be left out that a reader at `passes` does not see.
     pub(crate) fn with_pace(
-        shared: &Arc<Shared>, runs: &[Run], bounds: &Bounds, direction: Direction, pace: Pace,
+        shared: &Arc<Shared>, runs: &[Run], bounds: &Bounds, direction: Direction, pace: Pace, passes: Option<Seq>,
     ) -> Result<Self> {
-        let walk = |run| RunScan::new(shared, run, bounds, direction, pace);
-        let walks = runs.iter().map(walk).collect::<Result<Vec<_>>>()?;
+        // What the oldest run hides is in itself.
+        let oldest = runs.iter().position(|run| !run.slices().is_empty());
+        let walk = |(index, run)| {
+            let passes = passes.filter(|_| Some(index) == oldest);
+            RunScan::new(shared, run, bounds, direction, pace, passes)
+        };
+        let walks = runs.iter().enumerate().map(walk).collect::<Result<Vec<_>>>()?;
         let order = Vec::with_capacity(walks.len());
         let mut merged = Self { direction, walks, order, key: Vec::new(), versions: Vec::new(), bytes: Vec::new() };
         for walk in 0..merged.walks.len() {

@@ -69,7 +69,7 @@ pub(crate) fn rewrite(
     shared: &Arc<Shared>, input: &Input<'_>, rules: Rules<'_>, mut output: Output,
 ) -> Result<Rewritten> {
     let pace = Pace::of_many(input.runs.len(), READ_AHEAD_BYTES);
-    let mut merged = Merged::with_pace(shared, input.runs, input.bounds, Direction::Forward, pace)?;
+    let mut merged = Merged::with_pace(shared, input.runs, input.bounds, Direction::Forward, pace, None)?;
     let (mut dropped, mut bytes, mut counted, mut next) = (Vec::new(), 0, 0, None);
     let mut taken: HashMap<u64, u64> = HashMap::new();
     while merged.advance()? {

@@ -4,7 +4,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use index::{Bounds, Direction, Result, Update};
+use index::{Bounds, Direction, Result, Seq, Update};
 
 use crate::scan::{Pace, Scan};
 use crate::shared::Shared;
@@ -63,6 +63,7 @@ pub(crate) struct RunScan {
     bounds: Bounds,
     direction: Direction,
     pace: Pace,
+    passes: Option<Seq>,
     /// Slices behind the current one, in the direction.
     left: std::ops::Range<usize>,
     scan: Option<Scan>,
@@ -71,9 +72,9 @@ pub(crate) struct RunScan {
 }
 
 impl RunScan {
-    /// As [`Scan::new`].
+    /// As [`Scan::new`]; and the walk passes over what a reader at `passes` does not see, if that is given.
     pub(crate) fn new(
-        shared: &Arc<Shared>, run: &Run, bounds: &Bounds, direction: Direction, pace: Pace,
+        shared: &Arc<Shared>, run: &Run, bounds: &Bounds, direction: Direction, pace: Pace, passes: Option<Seq>,
     ) -> Result<Self> {
         let slices = run.slices();
         let begin = match &bounds.lower {
@@ -88,7 +89,8 @@ impl RunScan {
             Bound::Excluded(upper) => slices.partition_point(|slice| slice.low() < upper.as_slice()),
         };
         let (shared, run, bounds) = (Arc::clone(shared), run.clone(), bounds.clone());
-        let mut scan = Self { shared, run, bounds, direction, pace, left: begin..end.max(begin), scan: None, file: 0 };
+        let left = begin..end.max(begin);
+        let mut scan = Self { shared, run, bounds, direction, pace, passes, left, scan: None, file: 0 };
         scan.open()?;
         Ok(scan)
     }
@@ -109,7 +111,7 @@ impl RunScan {
         if self.bounds.upper != Bound::Unbounded && !self.bounds.below_upper(slice.high()) {
             bounds.upper.clone_from(&self.bounds.upper);
         }
-        let scan = Scan::with_pace(&self.shared, slice.sst(), &bounds, self.direction, self.pace)?;
+        let scan = Scan::with_pace(&self.shared, slice.sst(), &bounds, self.direction, self.pace)?.passing(self.passes);
         self.pace = scan.pace();
         self.scan = Some(scan);
         self.file = slice.sst().number();

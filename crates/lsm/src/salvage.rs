@@ -80,7 +80,7 @@ fn walk(
     let runs: Vec<Run> = version.runs().cloned().collect();
     let upper = until.map_or(Bound::Unbounded, |until| Bound::Excluded(until.to_vec()));
     let bounds = Bounds { lower: Bound::Included(from.to_vec()), upper };
-    let merged = Merged::with_pace(&version.shared, &runs, &bounds, Direction::Forward, Pace::SHORT);
+    let merged = Merged::with_pace(&version.shared, &runs, &bounds, Direction::Forward, Pace::SHORT, None);
     let mut merged = merged.map_err(|why| Box::new(Failed { low: from.to_vec(), why }))?;
     let (mut pairs, mut bytes): (Vec<index::Pair>, usize) = (Vec::new(), 0);
     let show = |pairs: &mut Vec<index::Pair>, rescue: &mut dyn Rescue| {

@@ -3,12 +3,15 @@
 //! Blocks are read ahead: the first alone, then twice as many each time, up to [`WINDOW_MAX`]. So a short scan reads
 //! what it shows, and a long one reads in large psyncs. A window ends where its partition does, and no block is read
 //! that has no key within the bounds.
+//!
+//! Where nothing older is below a walk, it passes over blocks in which its reader sees nothing, and over partitions of
+//! them, because their fences say so. So a seek over any number of deleted keys that others still see is short.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use index::{Bounds, Direction, Result, Update};
+use index::{Bounds, Direction, Result, Seq, Update};
 use psync::BLOCK;
 
 use crate::blocks::{Kind, Loaded};
@@ -68,6 +71,8 @@ pub(crate) struct Scan {
     fences: Option<(usize, Arc<Loaded>)>,
     ready: VecDeque<(Place, Arc<Loaded>)>,
     pace: Pace,
+    /// The walk passes over what a reader at this moment does not see.
+    passes: Option<Seq>,
     /// The block of the current version, its versions within the bounds, and how many of these were shown.
     block: Option<(Place, Arc<Loaded>)>,
     within: (usize, usize),
@@ -97,6 +102,7 @@ impl Scan {
             fences: None,
             ready: VecDeque::new(),
             pace,
+            passes: None,
             block: None,
             within: (0, 0),
             shown: 0,
@@ -106,6 +112,12 @@ impl Scan {
         let fences = scan.partition(partition)?;
         scan.next = Some((partition, scan.first(fences.fences())));
         Ok(scan)
+    }
+
+    /// The same walk, which passes over what a reader at this moment does not see, if there is one.
+    pub(crate) const fn passing(mut self, at: Option<Seq>) -> Self {
+        self.passes = at;
+        self
     }
 
     /// The pace that the walk has come to.
@@ -189,50 +201,65 @@ impl Scan {
 
     /// Reads the next blocks.
     fn read(&mut self) -> Result<()> {
-        let Some((partition, first)) = self.next else { return Ok(()) };
-        let loaded = self.partition(partition)?;
-        let fences = loaded.fences();
-        let reader = self.pace.reader();
-        let window = self.pace.take();
-        let mut blocks: Vec<usize> = Vec::with_capacity(window.min(fences.len()));
-        let mut next = Some(first);
-        while let Some(block) = next.filter(|_| blocks.len() < window) {
-            blocks.push(block);
-            next = match self.direction {
-                Direction::Forward => (block + 1 < fences.len()).then_some(block + 1),
-                Direction::Backward => block.checked_sub(1),
+        let (reader, window) = (self.pace.reader(), self.pace.take());
+        while let Some((partition, first)) = self.next {
+            let loaded = self.partition(partition)?;
+            let fences = loaded.fences();
+            let mut blocks: Vec<usize> = Vec::with_capacity(window.min(fences.len()));
+            let (mut next, mut ended) = (Some(first), false);
+            while let Some(block) = next.filter(|_| blocks.len() < window && !ended) {
+                if !self.is_passed(fences, block) {
+                    blocks.push(block);
+                }
+                next = match self.direction {
+                    Direction::Forward => (block + 1 < fences.len()).then_some(block + 1),
+                    Direction::Backward => block.checked_sub(1),
+                };
+                let fence = match self.direction {
+                    Direction::Forward => next,
+                    Direction::Backward => Some(block),
+                };
+                ended = fence.is_some_and(|fence| self.is_behind_end(fences.key(fence)));
+            }
+            self.next = match next {
+                _ if ended => None,
+                Some(block) => Some((partition, block)),
+                None => self.next_partition(partition)?,
             };
-            let fence = match self.direction {
-                Direction::Forward => next,
-                Direction::Backward => Some(block),
-            };
-            if fence.is_some_and(|fence| self.is_behind_end(fences.key(fence))) {
-                // Nothing is left.
-                self.next = None;
+            if !blocks.is_empty() {
                 return self.fetch(fences, &blocks, reader);
             }
         }
-        self.next = match next {
-            Some(block) => Some((partition, block)),
-            None => self.next_partition(partition)?,
-        };
-        self.fetch(fences, &blocks, reader)
+        Ok(())
     }
 
-    /// The first block of the next partition, if the walk comes to it.
+    /// Whether a block, or a partition of the top, has nothing for the reader. One of several with versions of the same
+    /// key may hide what another one has, so it is read.
+    fn is_passed(&self, fences: Fences<'_>, index: usize) -> bool {
+        let Some(at) = self.passes else { return false };
+        let tombstones = fences.tombstones(index);
+        let is_same = |other: usize| fences.key(other) == fences.key(index);
+        let is_one = || index.checked_sub(1).is_none_or(|before| !is_same(before));
+        tombstones.is_bare && tombstones.newest <= at && is_one() && (index + 1 == fences.len() || !is_same(index + 1))
+    }
+
+    /// The first block of the next partition that the walk comes to, if there is one.
     fn next_partition(&mut self, partition: usize) -> Result<Option<(usize, usize)>> {
         let top = Arc::clone(self.sst.top(&self.shared)?);
         let top = top.fences();
-        Ok(match self.direction {
+        match self.direction {
             Direction::Forward => {
-                let next = partition + 1;
-                (next < top.len() && !self.is_behind_end(top.key(next))).then_some((next, 0))
+                let within = (partition + 1..top.len()).take_while(|next| !self.is_behind_end(top.key(*next)));
+                let mut left = within.skip_while(|next| self.is_passed(top, *next));
+                Ok(left.next().map(|next| (next, 0)))
             }
-            Direction::Backward => match partition.checked_sub(1) {
-                Some(before) => Some((before, self.partition(before)?.fences().len() - 1)),
-                None => None,
-            },
-        })
+            Direction::Backward => {
+                // The fence of a partition is the end of those before it.
+                let within = (0..partition).rev().take_while(|next| !self.is_behind_end(top.key(*next + 1)));
+                let mut left = within.skip_while(|next| self.is_passed(top, *next));
+                left.next().map(|before| Ok((before, self.partition(before)?.fences().len() - 1))).transpose()
+            }
+        }
     }
 
     fn fetch(&mut self, fences: Fences<'_>, blocks: &[usize], reader: Reader) -> Result<()> {

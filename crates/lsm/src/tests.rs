@@ -18,7 +18,7 @@ use crate::format::footer::Written;
 use crate::merged::Merged;
 use crate::rewrite::{Input, Output, rewrite};
 use crate::runs::Run;
-use crate::scan::Scan;
+use crate::scan::{Pace, Scan};
 use crate::search::{Asked, find};
 use crate::slices::Slice;
 use crate::sst::Sst;
@@ -295,6 +295,61 @@ fn merged(shared: &Arc<Shared>, runs: &[Run], from: Option<&[u8]>, direction: Di
     shown
 }
 
+/// What a reader at this moment sees, in a walk that passes over what it does not see, or not.
+fn scanned(
+    shared: &Arc<Shared>, runs: &[Run], from: &[u8], direction: Direction, at: Seq, passes: bool,
+) -> Vec<(Vec<u8>, Seq)> {
+    let bounds = bounds(Some(from), direction);
+    let passes = passes.then_some(at);
+    let mut walk = Merged::with_pace(shared, runs, &bounds, direction, Pace::SHORT, passes).expect("reads");
+    let mut seen = Vec::new();
+    while walk.advance().expect("reads") {
+        let newest = walk.newest(at).filter(|update| update.operation != Operation::Delete);
+        seen.extend(newest.map(|update| (update.key.to_vec(), update.seq)));
+    }
+    seen
+}
+
+#[test]
+fn a_walk_passes_over_what_was_deleted_though_others_see_it() {
+    let disk = SimDisk::new(1);
+    let store = store(&disk);
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    let mut versions = vec![(key(0), 3, Some(value(0, 100)))];
+    for number in 1..40_000 {
+        if number == 20_000 {
+            // Its versions take many blocks, and all but the first begin with a value.
+            versions.push((key(number), 2001, None));
+            versions.extend((10..2000).rev().map(|seq| (key(number), seq, Some(value(seq, 100)))));
+        } else {
+            versions.extend([(key(number), 9, None), (key(number), 3, Some(value(number.into(), 100)))]);
+        }
+    }
+    versions.push((key(40_000), 3, Some(value(1, 100))));
+    let run = Run::new(vec![write(&store, 7, &versions, PLAIN)]);
+    let runs = [Run::default(), run];
+    for at in [2001, 5000] {
+        for (direction, from, first) in
+            [(Direction::Forward, 1, 40_000), (Direction::Backward, 39_999, 0), (Direction::Forward, 30_000, 40_000)]
+        {
+            let shared = Arc::new(Shared::new(&store, 0));
+            let before = disk.reads();
+            let found = scanned(&shared, &runs, &key(from), direction, Seq(at), true);
+            let reads = disk.reads() - before;
+            assert_eq!(found, [(key(first), Seq(3))]);
+            // The tops of the file and of a few partitions, and the blocks of the long key.
+            assert!(reads < 150, "{reads} reads");
+        }
+    }
+    let shared = Arc::new(Shared::new(&store, 1 << 20));
+    for at in [0, 1, 3, 8, 9, 10, 1000, 2000] {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let seen = |passes| scanned(&shared, &runs, &key(19_990), direction, Seq(at), passes);
+            assert!(seen(true) == seen(false), "{direction:?} at {at}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
@@ -327,6 +382,10 @@ proptest! {
             let is_ahead = |(key, _): &&(Vec<u8>, Vec<(usize, u64)>)| direction.order(key, &probe).is_ge();
             let ahead: Shown = all.iter().filter(is_ahead).cloned().collect();
             prop_assert_eq!(merged(&shared, &sorted, Some(&probe), direction), ahead);
+            for at in 0..6 {
+                let seen = |passes| scanned(&shared, &sorted, &probe, direction, Seq(at), passes);
+                prop_assert_eq!(seen(true), seen(false));
+            }
         }
         // Sublevels: no overlap within one, and of two files that overlap the newer one is in the newer sublevel.
         let all: Vec<Arc<Slice>> = files.concat();

@@ -49,7 +49,7 @@ pub(crate) fn verify(version: &Version, visit: &mut dyn Visit) -> Result<()> {
 fn walk(version: &Version, visit: &mut dyn Visit) -> Result<()> {
     let runs: Vec<Run> = version.runs().cloned().collect();
     let pace = Pace::of_many(runs.len(), READ_AHEAD_BYTES);
-    let mut merged = Merged::with_pace(&version.shared, &runs, &Bounds::all(), Direction::Forward, pace)?;
+    let mut merged = Merged::with_pace(&version.shared, &runs, &Bounds::all(), Direction::Forward, pace, None)?;
     let mut keys = 0;
     while merged.advance()? {
         let mut newest = None;

@@ -113,6 +113,12 @@ impl Signal {
         self.state.lock().has_work()
     }
 
+    /// Whether more was asked for since this request.
+    pub(crate) fn is_asked_more(&self, since: Request) -> bool {
+        let state = self.state.lock();
+        state.request.stop || state.failed || state.request.ticket > since.ticket
+    }
+
     /// Waits for work on behalf of the worker, at most for `longest`.
     pub(crate) fn wait(&self, longest: Duration) -> Request {
         let mut state = self.state.lock();

@@ -19,7 +19,7 @@ use seeded::Bug;
 use space::PAGE;
 
 use crate::{
-    engine::{Engine, upkeep::Upkeep},
+    engine::{Engine, signal::Request, upkeep::Upkeep},
     error::Result,
     tables::usage,
     upkeep::{checkpoint, wanted},
@@ -38,9 +38,10 @@ pub(crate) fn is_due(engine: &Engine) -> Result<bool> {
     Ok(is_long || engine.pages.has_surplus() || wanted::is_left(engine))
 }
 
-/// Writes a checkpoint, and gives back the space that is not needed at rest.
-pub(crate) fn checkpoint(engine: &Engine, held: &mut Upkeep) -> Result<()> {
-    wanted::sweep_at_rest(engine, held)?;
+/// Writes a checkpoint, and gives back the space that is not needed at rest. More that is asked for behind `asked` ends
+/// the sweeps before it.
+pub(crate) fn checkpoint(engine: &Engine, held: &mut Upkeep, asked: Request) -> Result<()> {
+    wanted::sweep_at_rest(engine, held, asked)?;
     // The part of the log that is kept for readers of changes is counted by positions, and this skips many positions.
     let keeps_log = engine.options.retain_log_bytes > 0;
     if !keeps_log && engine.wal.turn_over(log_bytes(engine))? {

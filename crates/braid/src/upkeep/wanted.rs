@@ -13,14 +13,16 @@ use std::sync::Arc;
 use index::{Chosen, When};
 
 use crate::{
-    engine::{Engine, upkeep::Upkeep},
+    engine::{Engine, signal::Request, upkeep::Upkeep},
     error::{Error, Result},
     tables::catalog::TableCore,
     upkeep::{clean, full_disk, sweep},
 };
 
-/// Most sweeps of one rest. What is left waits for the next.
+/// How often structures are asked for sweeps in one rest, and in one that somebody waits for. What is left waits for
+/// the next.
 const SWEEPS_MAX: usize = 4096;
+const SWEEPS_WAITED_FOR: usize = 64;
 
 /// Requests sweeps of what structures want rewritten, unless other sweeps wait or the disk is full.
 pub(crate) fn look(engine: &Engine) {
@@ -35,20 +37,21 @@ pub(crate) fn is_left(engine: &Engine) -> bool {
 }
 
 /// Sweeps what structures want rewritten where nobody writes, and then what else they want, as long as there is no
-/// commit and the database is not being closed: so nobody waits for this. On a full disk only what gives space back is
-/// rewritten.
-pub(crate) fn sweep_at_rest(engine: &Engine, held: &mut Upkeep) -> Result<()> {
+/// commit, nothing is asked for behind `asked`, and the database is not being closed: so nobody waits long for this. On
+/// a full disk only what gives space back is rewritten.
+pub(crate) fn sweep_at_rest(engine: &Engine, held: &mut Upkeep, asked: Request) -> Result<()> {
     let last = engine.wal.last_seq();
-    let is_over = || engine.wal.last_seq() != last || engine.is_closed();
+    let is_over = || engine.wal.last_seq() != last || engine.is_closed() || engine.signal.is_asked_more(asked);
+    let most = if asked.rest { SWEEPS_WAITED_FOR } else { SWEEPS_MAX };
     let mut sweeps = 0;
     let outcome = loop {
-        if !engine.sweeps.are_waiting() {
+        if !engine.sweeps.are_waiting() && sweeps < most {
             ask(engine, When::Idle);
+            sweeps += 1;
         }
-        if !engine.sweeps.are_waiting() || is_over() || sweeps == SWEEPS_MAX {
+        if !engine.sweeps.are_waiting() || is_over() {
             break Ok(());
         }
-        sweeps += 1;
         if let Err(error) = sweep::turn(engine, held).and_then(|_| clean::release(engine, held)) {
             break Err(error);
         }

@@ -208,7 +208,7 @@ impl Worker {
         if asked.checkpoint || trims || old || yields || rests || (unsaved && (idle.applies || trim)) {
             let is_quiet = visible == Seq(engine.wal.last_seq()) && engine.pressure.full_disk().is_none() && !yields;
             if outcome.is_ok() && is_quiet && (asked.rest || idle.rests) {
-                rest::checkpoint(engine, held)?;
+                rest::checkpoint(engine, held, asked)?;
             } else if asked.cut {
                 rest::cut(engine, held)?;
             } else {
