@@ -119,8 +119,8 @@ pub(crate) fn relief(version: &Version, bytes: u64) -> Option<Relief> {
     merge.or_else(|| sparse(version, bytes).map(Relief::Files)).or_else(guess)
 }
 
-/// The files with the most dead bytes, of about `bytes` that live together, or one. None where none has so many that
-/// writing its slices again gives more back than that takes.
+/// The files with the most dead bytes, of about `bytes` that live together, or one. None where none has much that is
+/// dead for what lives in it.
 fn sparse(version: &Version, bytes: u64) -> Option<Plan<'static>> {
     let mut files: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for (_, slice) in version.all() {
@@ -128,7 +128,8 @@ fn sparse(version: &Version, bytes: u64) -> Option<Plan<'static>> {
         *live += slice.bytes();
         *dead = dead.saturating_sub(slice.bytes() + PAGE as u64);
     }
-    let mut files: Vec<_> = files.into_iter().filter(|(_, (_, dead))| *dead > 0).collect();
+    let is_worth = |(live, dead): (u64, u64)| dead > 0 && dead * RELIEF_PART >= live;
+    let mut files: Vec<_> = files.into_iter().filter(|(_, bytes)| is_worth(*bytes)).collect();
     files.sort_by_key(|(_, (_, dead))| Reverse(*dead));
     let mut taken = 0;
     let fits = |(_, (live, _)): &(u64, (u64, u64))| {

@@ -17,6 +17,7 @@ use index::merge::{Rules, merge};
 use index::{Bounds, Direction, Error, Operation, Payload, Result, TableId, Update};
 use psync::File;
 
+use crate::INLINE_BYTES_MAX;
 use crate::files::Files;
 use crate::format::footer::Written;
 use crate::merged::Merged;
@@ -29,7 +30,7 @@ use crate::writer::{Format, Writer};
 /// Bytes that the walks of a merge read ahead together.
 const READ_AHEAD_BYTES: usize = 4 << 20;
 /// Most bytes of the versions of one key.
-const KEY_VERSIONS_BYTES_MAX: usize = 4 << 20;
+const KEY_VERSIONS_BYTES_MAX: usize = 2048 * INLINE_BYTES_MAX;
 /// Bytes of a version beside its value.
 const VERSION_BYTES: usize = 32;
 

@@ -33,12 +33,12 @@ use crate::{
     engine::{Engine, upkeep::Upkeep},
     error::{Error, Result},
     opq::{Frozen, Opq, Sections},
-    tables::{catalog::TableCore, held::HeldTable},
+    tables::{catalog::TableCore, held::HeldTable, inline::LOGGED_BYTES},
     words::{applied::AppliedThrough, verifies::VERIFIES},
 };
 
 /// A slice of so few operations is not split on a full disk: they touch few leaves. Where each makes a file, more of
-/// them do.
+/// them do, as long as their values are short.
 const SMALLEST_CHANGE: usize = 4;
 const SMALLEST_FILE: usize = 128;
 
@@ -170,7 +170,8 @@ fn apply<'a>(engine: &Engine, table: &'a HeldTable<'a>, frozen: &Arc<Frozen>, do
     let count = frozen.len().max(1) as u64;
     let horizon = engine.horizon(table);
     let (mut refused, mut urgent) = (0, false);
-    let smallest = if table.structure.facts().merges_later { SMALLEST_FILE } else { SMALLEST_CHANGE };
+    let of_file = SMALLEST_FILE * LOGGED_BYTES / table.inline_bytes().max(LOGGED_BYTES);
+    let smallest = if table.structure.facts().merges_later { of_file } else { SMALLEST_CHANGE };
     loop {
         let slice = frozen.next_slice();
         let slice = if urgent { slice.urgent() } else { slice };

@@ -196,7 +196,8 @@ impl Pressure {
     pub(crate) fn delays(&self) -> DelayStats {
         let state = self.state.lock();
         let (reason, strength) = self.excess(&state);
-        let now = (self.paced && strength > 0.0).then(|| reason.name().to_owned());
+        let delays = self.paced && strength > 0.0 && state.rate_bytes_per_second.is_some();
+        let now = delays.then(|| reason.name().to_owned());
         DelayStats { strength: if now.is_some() { strength } else { 0.0 }, now, ..state.delays.clone() }
     }
 
@@ -379,10 +380,10 @@ impl Pressure {
         let now = Instant::now();
         let delay = bytes as f64 / rate * WORST_FACTOR * excess;
         let delay = Duration::try_from_secs_f64(delay).unwrap_or(LONGEST_DELAY);
-        let before = state.turn.max(now);
-        state.turn = (before + delay.min(LONGEST_DELAY)).min(now + LONGEST_DELAY);
-        state.delays.note(reason, state.turn.saturating_duration_since(before));
-        (state.turn - now >= SHORTEST_SLEEP).then_some(state.turn)
+        state.turn = (state.turn.max(now) + delay.min(LONGEST_DELAY)).min(now + LONGEST_DELAY);
+        let turn = (state.turn - now >= SHORTEST_SLEEP).then_some(state.turn)?;
+        state.delays.note(reason, turn - now);
+        Some(turn)
     }
 }
 

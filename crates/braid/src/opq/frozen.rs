@@ -266,11 +266,6 @@ impl Frozen {
         self.left.lock().len()
     }
 
-    /// Whether the operations are sorted.
-    pub(crate) fn is_sorted(&self) -> bool {
-        self.order.get().is_some()
-    }
-
     /// The sorted operations that are not applied, in their order.
     pub(crate) fn left(&self) -> impl Iterator<Item = Update<'_>> {
         let mut left: Vec<Range<usize>> = self.left.lock().iter().cloned().collect();

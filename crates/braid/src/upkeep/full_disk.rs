@@ -207,7 +207,7 @@ fn empty_nodes(engine: &Engine) -> Result<bool> {
                 Ok(Some(true)) if has_given() => return Ok(true),
                 // Little may come to much.
                 Ok(Some(true)) if in_use(engine) < last => last = in_use(engine),
-                Ok(Some(true)) => return Ok(false),
+                Ok(Some(true)) => break,
                 Err(error) => return Err(error),
             }
         }

@@ -25,7 +25,8 @@ pub(crate) struct Rewritten {
 pub(crate) fn rewrite(engine: &Engine, table: &HeldTable<'_>, part: Part<'_>) -> Result<Rewritten> {
     engine.flush_log()?;
     let (tree, low) = (&table.tree, part.from);
-    // After a crash no commit that the structure has comes again, and nothing is added to the structure meanwhile.
+    // After a crash no commit that the structure has comes again, but for deletes that went ahead, with nothing older
+    // of their keys; and nothing is added to the structure meanwhile.
     let horizon = engine.horizon(table);
     let compacted = tree.compact(part, Seq::MAX, &horizon);
     let compacted = compacted.map_err(|error| match Error::from(error) {

@@ -19,10 +19,9 @@ use crate::{
     upkeep::{clean, full_disk, sweep},
 };
 
-/// How often structures are asked for sweeps in one rest, and in one that somebody waits for. What is left waits for
-/// the next.
-const SWEEPS_MAX: usize = 4096;
-const SWEEPS_WAITED_FOR: usize = 64;
+/// How often structures are asked for sweeps in one rest, because whoever comes meanwhile may have to wait for its end.
+/// What is left waits for the next rest.
+const SWEEPS_MAX: usize = 64;
 
 /// Requests sweeps of what structures want rewritten, unless other sweeps wait or the disk is full.
 pub(crate) fn look(engine: &Engine) {
@@ -42,10 +41,9 @@ pub(crate) fn is_left(engine: &Engine) -> bool {
 pub(crate) fn sweep_at_rest(engine: &Engine, held: &mut Upkeep, asked: Request) -> Result<()> {
     let last = engine.wal.last_seq();
     let is_over = || engine.wal.last_seq() != last || engine.is_closed() || engine.signal.is_asked_more(asked);
-    let most = if asked.rest { SWEEPS_WAITED_FOR } else { SWEEPS_MAX };
     let mut sweeps = 0;
     let outcome = loop {
-        if !engine.sweeps.are_waiting() && sweeps < most {
+        if !engine.sweeps.are_waiting() && sweeps < SWEEPS_MAX {
             ask(engine, When::Idle);
             sweeps += 1;
         }

@@ -30,7 +30,7 @@ Examples:
 pub(crate) struct Put {
     #[command(flatten)]
     database: DatabaseArgs,
-    /// Key, 1 byte to 1 KiB (8 KiB in `append` tables)
+    /// Key, 1 byte to 1 KiB (8 KiB in `append` and `lsm` tables)
     #[arg(value_name = "KEY")]
     key: OsString,
     /// Value, up to 512 MiB

@@ -8,6 +8,7 @@ mod device;
 mod exits;
 mod help;
 mod history;
+mod inline_bytes;
 mod kill9;
 mod load;
 mod records;
