@@ -99,22 +99,22 @@ pub(crate) enum Relief {
 pub(crate) fn relief(version: &Version, bytes: u64) -> Option<Relief> {
     let base = base(version);
     let intervals = intervals(version, base);
-    let of_interval = |interval: &Interval<'_>| Job { moves: false, ..interval.job(base) };
+    let whole = |job| Job { moves: false, ..job };
     let of_newest = intervals.iter().filter(|interval| interval.tombstones > 0);
     // Where there is little room, what takes the least.
     let worth = |tombstones: u64| if bytes > 1 { tombstones } else { 1 };
-    let of_newest = of_newest.map(|interval| (interval.bytes() / worth(interval.tombstones), of_interval(interval)));
+    let of_newest = of_newest.map(|interval| (interval.bytes() / worth(interval.tombstones), interval.job(base)));
     let of_levels = (1..BOTTOM).flat_map(|level| version.level(level).slices().iter().map(move |slice| (level, slice)));
     let of_levels = of_levels.filter_map(|(level, slice)| {
         let tombstones = slice.part_of(slice.sst().footer().tombstones);
         let takes = || (slice.bytes() + overlap(version, level + 1, slice)) / worth(tombstones);
-        (tombstones > 0).then(|| (takes(), Job { moves: false, ..down(version, level, slice) }))
+        (tombstones > 0).then(|| (takes(), down(version, level, slice)))
     });
-    let merge = of_newest.chain(of_levels).min_by_key(|(takes, _)| *takes).map(|(_, job)| Relief::Merge(job));
+    let merge = of_newest.chain(of_levels).min_by_key(|(takes, _)| *takes).map(|(_, job)| Relief::Merge(whole(job)));
     let guess = || {
         let is_much = |interval: &&Interval<'_>| interval.newest_bytes * RELIEF_PART > interval.base_bytes;
         let much = intervals.iter().filter(|interval| interval.newest_bytes > 0).filter(is_much);
-        much.min_by_key(|interval| interval.bytes()).map(|interval| Relief::Guess(of_interval(interval)))
+        much.min_by_key(|interval| interval.bytes()).map(|interval| Relief::Guess(whole(interval.job(base))))
     };
     merge.or_else(|| sparse(version, bytes).map(Relief::Files)).or_else(guess)
 }

@@ -154,7 +154,7 @@ fn apply_all<'a>(engine: &Engine, turns: &'a [Turn<'a>]) -> (Vec<Part<'a>>, Opti
     let (mut parts, mut failed, mut done_bytes) = (Vec::new(), None, 0);
     for Turn { table, .. } in turns {
         let Some(frozen) = table.state.load().frozen.clone() else { continue };
-        frozen.sort(&engine.horizon(table), engine.options.bcnt, engine.pressure.round_bytes());
+        sort(engine, table, &frozen);
         match apply(engine, table, &frozen, done_bytes) {
             Ok(part) => parts.push(part),
             Err(error @ Error::DiskFull { .. }) => failed = Some(error),
@@ -163,6 +163,11 @@ fn apply_all<'a>(engine: &Engine, turns: &'a [Turn<'a>]) -> (Vec<Part<'a>>, Opti
         done_bytes += frozen.bytes();
     }
     (parts, failed)
+}
+
+/// Sorts frozen operations of a table, and cuts them into slices.
+pub(crate) fn sort(engine: &Engine, table: &TableCore, frozen: &Frozen) {
+    frozen.sort(&engine.horizon(table), engine.options.bcnt, engine.pressure.round_bytes());
 }
 
 /// Applies the largest slice that there is space for.

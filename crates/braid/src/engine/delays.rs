@@ -30,6 +30,8 @@ pub(crate) enum Reason {
     WriteBuffer,
     Log,
     Merges,
+    Memory,
+    Cleaning,
 }
 
 impl Reason {
@@ -38,6 +40,8 @@ impl Reason {
             Self::WriteBuffer => "write buffer",
             Self::Log => "log",
             Self::Merges => "merges",
+            Self::Memory => "memory",
+            Self::Cleaning => "cleaning",
         }
     }
 }
@@ -48,11 +52,9 @@ impl DelayStats {
             Reason::WriteBuffer => &mut self.write_buffer_ns,
             Reason::Log => &mut self.log_ns,
             Reason::Merges => &mut self.merges_ns,
+            Reason::Memory => &mut self.memory_ns,
+            Reason::Cleaning => &mut self.cleaning_ns,
         };
-        *sum = sum.saturating_add(nanoseconds(delay));
+        *sum = sum.saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX));
     }
-}
-
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use wal::Lsn;
 
-use crate::engine::delays::{DelayStats, Reason, nanoseconds};
+use crate::engine::delays::{DelayStats, Reason};
 
 /// A shorter delay adds up with later ones, because a shorter sleep costs more than it brings.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
@@ -203,8 +203,7 @@ impl Pressure {
 
     /// Notes that new documents were delayed because of cleaning.
     pub(crate) fn note_cleaning_delay(&self, delay: Duration) {
-        let sum = &mut self.state.lock().delays.cleaning_ns;
-        *sum = sum.saturating_add(nanoseconds(delay));
+        self.state.lock().delays.note(Reason::Cleaning, delay);
     }
 
     /// Notes the largest debt of a structure, from 0 to 1.
@@ -338,7 +337,7 @@ impl Pressure {
             }
             let begun = Instant::now();
             self.relieved.wait(&mut state);
-            state.delays.memory_ns = state.delays.memory_ns.saturating_add(nanoseconds(begun.elapsed()));
+            state.delays.note(Reason::Memory, begun.elapsed());
         }
         if !state.open {
             return Err(Refusal::Closed);

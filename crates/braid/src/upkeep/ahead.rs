@@ -13,6 +13,7 @@ use index::{Batch, Operation, Seq, TableId, Update};
 use space::Class;
 
 use crate::{
+    apply::round,
     engine::{Engine, sweeps::Ahead},
     error::{Error, Result},
     opq::Frozen,
@@ -56,7 +57,7 @@ pub(crate) fn delete(engine: &Engine, ahead: &mut HashMap<TableId, Ahead>) -> Re
             table.structure.facts().merges_later && !table.is_damaged() && table.check_not_loading().is_ok();
         let frozen = table.state.load().frozen.clone().filter(|_| is_of_use);
         if let Some(frozen) = frozen {
-            frozen.sort(&engine.horizon(&table), engine.options.bcnt, engine.pressure.round_bytes());
+            round::sort(engine, &table, &frozen);
             apply(engine, &table.hold(), &frozen, ahead.entry(table.id).or_default())?;
         }
     }
@@ -143,7 +144,7 @@ mod tests {
         [5200, 5201].into_iter().for_each(|number| table.delete(key(number)).map(drop).expect("deleted"));
         round::freeze_whole(engine, &table.core.hold(), || ());
         let frozen = table.core.state.load().frozen.clone().expect("operations wait");
-        frozen.sort(&engine.horizon(&table.core), usize::MAX, u64::MAX);
+        round::sort(engine, &table.core, &frozen);
         let mut ahead = HashMap::new();
         for _ in 0..10 {
             super::delete(engine, &mut ahead).expect("applies deletes");

@@ -194,10 +194,9 @@ fn empty_nodes(engine: &Engine) -> Result<bool> {
     let before = in_use(engine);
     let mut tables = engine.catalog.live();
     tables.retain(|table| table.is_read_as_it_is() && !table.is_damaged() && table.check_not_loading().is_ok());
-    tables.retain(|table| table.tree.can_be_emptied());
     tables.sort_by_key(|table| Reverse(table.tree.space().garbage_bytes));
     let has_given = || in_use(engine) + EMPTIED_BYTES / 2 <= before;
-    for table in tables {
+    for table in tables.into_iter().filter(|table| table.tree.can_be_emptied()) {
         let (mut bytes, mut last) = (EMPTIED_BYTES, before);
         loop {
             match unless_damaged(&table, rewrite::empty(engine, &table.hold(), bytes)) {
